@@ -1,0 +1,143 @@
+# shardgrad - `make help` lists the targets. Everything that is made lies in build/ (build-SAN/ with a sanitizer).
+
+# --- settings: override on the command line ---------------------------------------------------------------------
+CC     ?= gcc
+SAN    ?=#                    address,undefined or thread
+V      ?=#                    1 shows every command
+PREFIX ?= /usr/local
+BUILD  ?= build$(if $(SAN),-$(firstword $(subst $(comma), ,$(SAN))))
+VERSION := 0.1.0
+SOVERSION := 0
+# --- end of settings --------------------------------------------------------------------------------------------
+
+comma := ,
+Q      = $(if $(V),,@)
+say    = $(if $(V),@:,@printf '  %-7s %s\n')
+PACKAGES := grpc libprotobuf-c libuv openblas libfyaml jansson zlib libcrypto
+MISSING  := $(strip $(foreach p,$(PACKAGES) criterion,$(if $(shell pkg-config --exists $(p) && echo y),,$(p))))
+ifneq ($(MISSING),)
+ifeq ($(filter help clean,$(MAKECMDGOALS)),)
+$(error missing libraries: $(MISSING). scripts/install-packages installs them on Debian 12)
+endif
+endif
+
+WARN  := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wconversion -Wvla \
+         -Wwrite-strings -Wformat=2 -Wimplicit-fallthrough -Werror
+CFLAGS  := -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(WARN) \
+           -I. -Iworker/include -I$(BUILD)/proto -DSG_VERSION='"$(VERSION)"' \
+           $(shell pkg-config --cflags $(PACKAGES)) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+LDFLAGS := -pthread -Wl,--as-needed -Wl,-z,defs $(if $(SAN),-fsanitize=$(SAN))
+LDLIBS  := $(shell pkg-config --libs $(PACKAGES)) -lm
+
+# --- what there is ----------------------------------------------------------------------------------------------
+HEALTH := /usr/share/grpc-proto
+PROTOS := $(wildcard proto/shardgrad/v1/*.proto)
+PB_C   := $(PROTOS:proto/%.proto=$(BUILD)/proto/%.pb-c.c) $(BUILD)/proto/grpc/health/v1/health.pb-c.c
+PB_H   := $(PB_C:.c=.h)
+obj     = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
+COMMON  := $(call obj,common/*.c) $(PB_C:$(BUILD)/proto/%.c=$(BUILD)/obj/proto/%.o)
+KERNELS := $(filter-out %/ref.o,$(call obj,kernels/*.c)) $(BUILD)/obj/kernels/ref_float.o $(BUILD)/obj/kernels/ref_double.o
+SERVER  := $(filter-out %/main.o,$(call obj,server/*.c))
+CLIENT  := $(call obj,worker/client/*.c)
+WORKER  := $(call obj,worker/nn/*.c worker/data/*.c worker/models/*.c worker/train/*.c)
+CLI     := $(call obj,worker/cli/*.c)
+ARCHIVE  = $(BUILD)/lib/libsg_$(1).a
+ALL_A   := $(foreach a,server worker client kernels common,$(call ARCHIVE,$(a)))
+PROGRAMS := $(addprefix $(BUILD)/bin/,shardgrad shardgrad-ps shardgrad-worker)
+LIBRARY := $(BUILD)/lib/libshardgrad.so
+ROOMS   := $(filter-out tests/e2e tests/bench tests/fuzz tests/support,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
+TESTS   := $(ROOMS:%=$(BUILD)/%/run)
+
+.PHONY: all test bench lint fmt install clean help
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(PROGRAMS) $(LIBRARY) ## programs and library
+	@printf '  %s\n' 'optional: nothing yet (GPU and oneDNN come later)'
+
+tests: $(TESTS) ## build the tests only
+test: all tests ## build and run the unit, simulation and cluster tests
+	scripts/run-tests $(BUILD) $(TESTS)
+
+bench: all ## measure the overhead of a ps against training in one process
+	tests/bench/overhead $(BUILD)/bin
+
+lint: $(PB_H) ## formatting, clang-tidy, layers, both compilers
+	scripts/lint $(BUILD)
+
+fmt: ## format the sources
+	clang-format -i $(shell git ls-files '*.c' '*.h')
+
+clean: ## remove what was built
+	rm -rf build build-*
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/'
+	@echo '  settings: SAN=address,undefined|thread  V=1  BUILD=DIR  PREFIX=DIR  DESTDIR=DIR'
+
+install: all ## put programs, library, headers and the pkg-config file under DESTDIR/PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/shardgrad
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(LIBRARY).$(VERSION) $(DESTDIR)$(PREFIX)/lib
+	ln -sf libshardgrad.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libshardgrad.so.$(SOVERSION)
+	ln -sf libshardgrad.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/libshardgrad.so
+	install -m 644 worker/include/shardgrad/*.h $(DESTDIR)$(PREFIX)/include/shardgrad
+	sed -e 's|@PREFIX@|$(PREFIX)|;s|@VERSION@|$(VERSION)|' worker/client/shardgrad.pc.in \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shardgrad.pc
+
+# --- how it is made ---------------------------------------------------------------------------------------------
+$(BUILD)/proto/%.pb-c.c $(BUILD)/proto/%.pb-c.h: proto/%.proto
+	$(say) PROTOC $<
+	$(Q)mkdir -p $(BUILD)/proto && protoc-c --proto_path=proto --c_out=$(BUILD)/proto $<
+$(BUILD)/proto/grpc/%.pb-c.c $(BUILD)/proto/grpc/%.pb-c.h: $(HEALTH)/grpc/%.proto
+	$(say) PROTOC $<
+	$(Q)mkdir -p $(BUILD)/proto && protoc-c --proto_path=$(HEALTH) --c_out=$(BUILD)/proto $<
+
+$(BUILD)/obj/proto/%.o: $(BUILD)/proto/%.c | $(PB_H)
+	$(say) CC $<
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -c -o $@ $<
+$(BUILD)/obj/kernels/ref_float.o: CFLAGS += -DSG_REAL=float
+$(BUILD)/obj/kernels/ref_double.o: CFLAGS += -DSG_REAL=double
+$(BUILD)/obj/kernels/ref_%.o: kernels/ref.c | $(PB_H)
+	$(say) CC "$< ($*)"
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/obj/kernels/%.o: CFLAGS += -O3
+$(BUILD)/obj/%.o: %.c | $(PB_H)
+	$(say) CC $<
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+define archive
+$(call ARCHIVE,$(1)): $(2)
+	$(say) AR $$@
+	$(Q)mkdir -p $$(@D) && rm -f $$@ && ar rcs $$@ $$^
+endef
+$(eval $(call archive,common,$(COMMON)))
+$(eval $(call archive,kernels,$(KERNELS)))
+$(eval $(call archive,server,$(SERVER)))
+$(eval $(call archive,client,$(CLIENT)))
+$(eval $(call archive,worker,$(WORKER)))
+
+link = $(Q)mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+$(BUILD)/bin/shardgrad-ps: $(BUILD)/obj/server/main.o $(foreach a,server kernels common,$(call ARCHIVE,$(a)))
+	$(say) LD $@
+	$(link)
+$(BUILD)/bin/shardgrad-worker: $(BUILD)/obj/worker/main.o $(foreach a,worker client kernels common,$(call ARCHIVE,$(a)))
+	$(say) LD $@
+	$(link)
+$(BUILD)/bin/shardgrad: $(CLI) $(foreach a,worker client kernels common,$(call ARCHIVE,$(a)))
+	$(say) LD $@
+	$(link)
+$(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
+	$(say) LD $@
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libshardgrad.so.$(SOVERSION) -Wl,--exclude-libs,ALL -o $@.$(VERSION) \
+	    $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+	$(Q)ln -sf libshardgrad.so.$(VERSION) $@.$(SOVERSION) && ln -sf libshardgrad.so.$(SOVERSION) $@
+
+define room
+$(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A)
+	$(say) LD $$@
+	$$(link) $(shell pkg-config --libs criterion)
+endef
+$(foreach r,$(ROOMS),$(eval $(call room,$(r))))
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

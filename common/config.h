@@ -1,0 +1,120 @@
+/* common/config.h - the cluster file: one table of options drives parsing, defaults, bounds, flags, --set, help and
+ * the reference comment in configs/.
+ *
+ * The file is YAML (read by libfyaml, in config_file.c alone). Keys that the table does not name are errors. A fault
+ * reads "cluster.yaml:12:9: update.mode: 'asink' is not one of sync, async"; one on the command line
+ * "--set update.mode: ...". A loaded config is immutable and owned by its caller. */
+#ifndef SG_COMMON_CONFIG_H
+#define SG_COMMON_CONFIG_H
+
+#include <stdio.h>
+
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/status.h"
+
+typedef enum sg_mode { SG_MODE_SYNC = 1, SG_MODE_ASYNC = 2 } sg_mode; /* numbers of shardgrad.v1.Mode */
+typedef enum sg_schedule { SG_SCHEDULE_CONSTANT, SG_SCHEDULE_STEP, SG_SCHEDULE_COSINE } sg_schedule;
+typedef enum sg_non_finite { SG_NON_FINITE_SKIP, SG_NON_FINITE_APPLY } sg_non_finite;
+
+/* A list of strings or of numbers in the file. */
+typedef struct sg_config_strings {
+    char **items;
+    size_t n;
+} sg_config_strings;
+typedef struct sg_config_numbers {
+    uint64_t *items;
+    size_t n;
+} sg_config_numbers;
+
+typedef struct sg_config {
+    char *job;                   /* "shardgrad" */
+    uint64_t seed;               /* 1 */
+    sg_config_strings ps;        /* host:port each; ["127.0.0.1:0"] */
+    sg_config_strings advertise; /* addresses that others use; empty: those of `ps` */
+    uint64_t workers;            /* 2 */
+    uint64_t max_workers;        /* 64, at most SG_MAX_WORKERS */
+    uint64_t threads;            /* 1: of compute, in each worker */
+    uint64_t rpc_threads;        /* 1: in each ps */
+    uint64_t slice_bytes;        /* 1 MiB, a multiple of 64 */
+    uint64_t message_bytes;      /* 1 MiB, at least slice_bytes */
+    uint64_t lease_ms, park_ms, warn_after_ms, start_timeout_ms, shutdown_grace_ms;
+    bool linger;            /* false */
+    char *run_dir;          /* "" in the file means runs/JOB; filled in when loaded */
+    sg_log_level log_level; /* info */
+    struct {
+        sg_mode mode; /* sync */
+        sg_rule rule; /* sgd */
+        double learning_rate, momentum, beta1, beta2, epsilon, weight_decay;
+        sg_schedule schedule;     /* constant */
+        uint64_t warmup_steps;    /* 0: linear from learning_rate / warmup_steps */
+        uint64_t decay_steps;     /* step: every so many; cosine: to zero after so many */
+        double decay_factor;      /* step: times this each time */
+        sg_non_finite non_finite; /* skip */
+    } update;
+    struct {
+        uint64_t batch;  /* 128: the global batch */
+        uint64_t epochs; /* 5 */
+        uint64_t steps;  /* 0: epochs decide; otherwise the job ends after so many */
+    } train;
+    struct {
+        char *name;               /* "mlp" */
+        sg_config_numbers hidden; /* widths of the hidden layers; [512, 512] */
+    } model;
+    struct {
+        char *train_images, *train_labels, *test_images, *test_labels; /* IDX, plain or .gz */
+    } data;
+} sg_config;
+
+/* One command-line override: key "update.learning_rate", value "0.05". */
+typedef struct sg_config_override {
+    const char *key, *value;
+    const char *source; /* how the user wrote it, for messages: "--set update.learning_rate", "--mode" */
+} sg_config_override;
+
+/* Reads `path` (NULL: defaults alone), applies the overrides in order, checks single values and how they go together.
+ * Errors: NOT_FOUND (no such file), CONFIG. Destroyed by sg_config_destroy. */
+SG_MUST_USE sg_status sg_config_load(const char *path, const sg_config_override *overrides, size_t n_overrides,
+                                     sg_config **config, sg_error *err);
+/* The same from memory; `name` stands for the file in messages. For tests and fuzzing. */
+SG_MUST_USE sg_status sg_config_parse(const char *text, size_t n_bytes, const char *name,
+                                      const sg_config_override *overrides, size_t n_overrides, sg_config **config,
+                                      sg_error *err);
+void sg_config_destroy(sg_config *config);
+
+/* Writes the whole configuration, defaults filled in, as a cluster file that loads to the same. */
+void sg_config_print(const sg_config *config, FILE *out);
+/* The reference: every key with type, default, bounds and help, as comments. configs/README.md holds it. */
+void sg_config_print_reference(FILE *out);
+/* Calls `each` for every key that all processes of a job must agree on, in
+ * the order of keys, with its canonical value (valid during the call). */
+void sg_config_each_shared(const sg_config *config, void (*each)(void *user, const char *key, const char *value),
+                           void *user);
+
+/* --- command lines: the flags that every program understands ------------------------------------------------- */
+
+/* Collects --config FILE, --set KEY=VALUE and the flags of common keys (--mode, --ps N, --workers N, --run-dir DIR,
+ * --seed N, --log-level L) from argv, leaving what it does not know (in order) in `rest`. Pointers are into argv. */
+typedef struct sg_config_flags {
+    const char *path;
+    sg_config_override *overrides;
+    size_t n_overrides;
+    char **strings; /* owned: values built from flags */
+    size_t n_strings;
+    char **rest; /* [n_rest] what is left of argv[1..] */
+    int n_rest;
+} sg_config_flags;
+/* Errors: USAGE (a flag without its value, --set without '='). Freed by sg_config_flags_deinit, also after failure. */
+SG_MUST_USE sg_status sg_config_flags_init(sg_config_flags *flags, int argc, char **argv, sg_error *err);
+void sg_config_flags_deinit(sg_config_flags *flags);
+/* The lines of --help that describe these flags. */
+void sg_config_flags_help(FILE *out);
+
+/* Splits "host:port" or "[v6]:port". Errors: CONFIG. */
+SG_MUST_USE sg_status sg_config_split_address(const char *address, char *host, size_t host_bytes, uint16_t *port,
+                                              sg_error *err);
+
+const char *sg_mode_name(sg_mode mode);
+const char *sg_rule_name(sg_rule rule);
+
+#endif

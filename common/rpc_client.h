@@ -1,0 +1,46 @@
+/* common/rpc_client.h - a thin client over gRPC core: channels to addresses, calls that end in a callback.
+ *
+ * Threads: `threads` poller threads own the completion queue and run the callbacks; a callback never blocks and never
+ * destroys the client. Nothing is retried here: who calls decides. */
+#ifndef SG_COMMON_RPC_CLIENT_H
+#define SG_COMMON_RPC_CLIENT_H
+
+#include "common/log.h"
+#include "common/wire.h"
+
+typedef struct sg_rpc_client sg_rpc_client;
+typedef struct sg_rpc_channel sg_rpc_channel;
+
+typedef struct sg_rpc_client_options {
+    uint32_t threads; /* at least 1 */
+    uint64_t message_bytes;
+    const sg_log *log; /* must outlive the client; NULL is silent */
+} sg_rpc_client_options;
+
+sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options);
+/* Cancels what is under way, waits for its callbacks, ends the threads. Destroys the channels, too. NULL is fine. */
+void sg_rpc_client_destroy(sg_rpc_client *client);
+
+/* A connection of its own (not shared with other channels to the same address), made when first used. The client owns
+ * it. */
+sg_rpc_channel *sg_rpc_client_channel(sg_rpc_client *client, const char *address);
+const char *sg_rpc_channel_address(const sg_rpc_channel *channel);
+
+/* The end of a call. status OK: reply is the message, destroyed after the callback returns. Otherwise error holds the
+ * peer's message (or the transport's, naming the address) and reply is NULL. Called exactly once for every
+ * sg_rpc_channel_call, from a poller thread, after the transport has let go of the request's memory except that
+ * releases of its pieces may still be outstanding. */
+typedef void (*sg_rpc_done)(void *user, sg_status status, const sg_error *error, const sg_wire_message *reply);
+
+/* Identifies a call under way, for cancelling. */
+typedef struct sg_rpc_pending sg_rpc_pending;
+
+/* Starts a call. `path` has static storage; `take_request` is destroyed by this function. The pending is owned by the
+ * caller until sg_rpc_pending_release, in any order with the callback. */
+sg_rpc_pending *sg_rpc_channel_call(sg_rpc_channel *channel, const char *path, sg_wire_message *take_request,
+                                    uint64_t timeout_ms, sg_rpc_done done, void *user);
+/* The callback comes soon, with CANCELLED, unless it was on its way already. Any thread. */
+void sg_rpc_pending_cancel(sg_rpc_pending *pending);
+void sg_rpc_pending_release(sg_rpc_pending *pending); /* NULL is fine */
+
+#endif

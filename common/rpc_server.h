@@ -1,0 +1,65 @@
+/* common/rpc_server.h - a thin server over gRPC core: methods by path, replies whenever the handler likes.
+ *
+ * Threads: `threads` threads poll one completion queue each and run the handlers; a handler never blocks. A call is
+ * answered exactly once, by sg_rpc_call_reply or sg_rpc_call_fail, from any one thread, at once or later. Methods that
+ * nobody registered are answered UNIMPLEMENTED, the standard grpc.health.v1.Health Check is built in, and garbage on
+ * the port is gRPC's to refuse. */
+#ifndef SG_COMMON_RPC_SERVER_H
+#define SG_COMMON_RPC_SERVER_H
+
+#include "common/log.h"
+#include "common/wire.h"
+
+typedef struct sg_rpc_server sg_rpc_server;
+typedef struct sg_rpc_call sg_rpc_call;
+
+/* The request's message is sg_rpc_call_request(call). */
+typedef void (*sg_rpc_handler)(void *user, sg_rpc_call *call);
+
+typedef struct sg_rpc_method {
+    const char *path; /* "/shardgrad.v1.ParameterService/Push"; static storage */
+    sg_rpc_handler handler;
+    void *user;
+} sg_rpc_method;
+
+typedef struct sg_rpc_server_options {
+    const char *address; /* host:port to bind; port 0: the kernel chooses */
+    uint32_t threads;    /* at least 1 */
+    uint64_t message_bytes;
+    const sg_rpc_method *methods; /* copied */
+    size_t n_methods;
+    const sg_log *log; /* must outlive the server; NULL is silent */
+} sg_rpc_server_options;
+
+/* Binds and serves. Errors: CONFIG (address in use, a host that does not resolve), naming the address. Destroyed by
+ * sg_rpc_server_destroy after sg_rpc_server_stop. */
+SG_MUST_USE sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_server **server, sg_error *err);
+uint16_t sg_rpc_server_port(const sg_rpc_server *server);
+
+/* What the health service says from now on: SERVING or NOT_SERVING. Any thread. */
+void sg_rpc_server_set_serving(sg_rpc_server *server, bool serving);
+
+/* Takes no new call; waits up to grace_ms for the calls under way to be answered, then cancels them, then waits until
+ * every handler has returned and every call is gone. Calls that handlers hold must still be answered (failing them is
+ * enough) or this waits for ever. Afterwards the port is free. */
+void sg_rpc_server_stop(sg_rpc_server *server, uint64_t grace_ms);
+void sg_rpc_server_destroy(sg_rpc_server *server); /* NULL is fine */
+
+/* Valid until the call is answered. */
+const sg_wire_message *sg_rpc_call_request(const sg_rpc_call *call);
+/* When the client stops waiting, on sg_clock_ms's scale. */
+uint64_t sg_rpc_call_deadline_ms(const sg_rpc_call *call);
+/* "ipv4:127.0.0.1:4242", for messages. Valid until the call is answered. */
+const char *sg_rpc_call_peer(sg_rpc_call *call);
+
+/* Asks for a notice if the client goes away before the call is answered: `on_gone(user, call)` is called at most once,
+ * from an rpc thread, never after the call was answered (answering waits for a notice under way). The call must still
+ * be answered. For calls that are parked. */
+void sg_rpc_call_watch(sg_rpc_call *call, void (*on_gone)(void *user, sg_rpc_call *call), void *user);
+
+/* Answers with a message. The pieces' releases are owed in any case. The call is gone when this returns. */
+void sg_rpc_call_reply(sg_rpc_call *call, const ProtobufCMessage *head, const sg_wire_piece *pieces, size_t n_pieces);
+/* Answers with an error: gRPC code and trailer from `status`, the message from format. The call is gone. */
+void sg_rpc_call_fail(sg_rpc_call *call, sg_status status, const char *format, ...) SG_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,7 @@
+/* common/rule.h - names of the update rules, shared by the configuration and the kernels. */
+#ifndef SG_COMMON_RULE_H
+#define SG_COMMON_RULE_H
+
+typedef enum sg_rule { SG_RULE_SGD, SG_RULE_MOMENTUM, SG_RULE_NESTEROV, SG_RULE_ADAM } sg_rule;
+
+#endif

@@ -1,0 +1,58 @@
+/* common/wire.h - messages as bytes, without a copy of the bulk.
+ *
+ * A message is a protobuf message (the head, through protobuf-c) and, for the calls that carry bulk data, the field
+ * `bytes data`: its tag and length are written by hand and the pieces are appended as they lie. A receiver finds
+ * `data` wherever in the message it is, hands out its bytes as spans into the receive buffers, and gives only the rest
+ * to protobuf-c. gRPC's types stay inside wire.c and rpc_*.c. */
+#ifndef SG_COMMON_WIRE_H
+#define SG_COMMON_WIRE_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/span.h"
+#include "common/status.h"
+
+/* Field number of `data` in InitializeRequest, PushRequest and PullResponse. */
+#define SG_WIRE_DATA_FIELD 15u
+/* Bound of everything in a message but `data`; gRPC's limit is message_bytes plus this. */
+#define SG_WIRE_HEAD_BYTES (1u << 20)
+
+/* A message as gRPC holds it: to be sent, or received. Owned by one thread at a time. */
+typedef struct sg_wire_message sg_wire_message;
+
+/* Memory that is lent to the transport: `release(owner)` is called once, from any thread, when the transport has let
+ * go of it, whether or not it was sent. It may only count down or push on a lock-free list: no lock that the caller of
+ * the library may hold. */
+typedef struct sg_wire_piece {
+    const void *data;
+    size_t n_bytes;
+    void (*release)(void *owner);
+    void *owner;
+} sg_wire_piece;
+
+/* Packs head and pieces; the pieces' releases are owed from here on, also on failure. Errors: EXHAUSTED if the head is
+ * over SG_WIRE_HEAD_BYTES. head's own `data` field must be empty. Destroyed by sg_wire_message_destroy. */
+SG_MUST_USE sg_status sg_wire_pack(const ProtobufCMessage *head, const sg_wire_piece *pieces, size_t n_pieces,
+                                   sg_wire_message **message, sg_error *err);
+void sg_wire_message_destroy(sg_wire_message *message); /* NULL is fine */
+size_t sg_wire_message_bytes(const sg_wire_message *message);
+
+/* A received message taken apart. The spans point into `message`, which must outlive them. */
+typedef struct sg_wire_parts {
+    ProtobufCMessage *head; /* its `data` is empty */
+    sg_span *spans;         /* bytes of `data`, [n_spans]; no span is empty */
+    size_t n_spans;
+    size_t data_bytes;
+} sg_wire_parts;
+/* Errors: INVALID (not a valid message of this type, `data` twice, or a `data` in a type that has none), EXHAUSTED (the
+ * head is over SG_WIRE_HEAD_BYTES). On success freed by sg_wire_parts_deinit. */
+SG_MUST_USE sg_status sg_wire_unpack(const sg_wire_message *message, const ProtobufCMessageDescriptor *type,
+                                     sg_wire_parts *parts, sg_error *err);
+void sg_wire_parts_deinit(sg_wire_parts *parts); /* a zeroed one is fine */
+
+/* For tests and fuzzing: a received message made of a copy of these bytes, split into buffers of split_bytes. */
+sg_wire_message *sg_wire_message_from_bytes(const void *data, size_t n_bytes, size_t split_bytes);
+/* Copies the whole message to out, which holds sg_wire_message_bytes. */
+void sg_wire_message_copy(const sg_wire_message *message, uint8_t *out);
+
+#endif

@@ -1,0 +1,47 @@
+/* kernels/update.h - the update rules: one fused pass over the elements of a slice per closed round.
+ *
+ * The pass reads the old values, the slots and all contributions, and writes the new values and the slots:
+ *     sum = scale_0 * g_0; sum = fma(scale_i, g_i, sum) in rank order; new = rule(old, slots, sum)
+ * The formula per element stands in update_rules.h and is shared by every backend. fma everywhere, so that the bits do
+ * not depend on the backend, on vector width or on how a variable is cut. Rules are defined as PyTorch defines them. */
+#ifndef SG_KERNELS_UPDATE_H
+#define SG_KERNELS_UPDATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/rule.h"
+
+#define SG_UPDATE_MAX_SLOTS 2
+
+/* Everything that one application of a rule to one slice needs. */
+typedef struct sg_update {
+    sg_rule rule;
+    float learning_rate;         /* of the step, times the variable's lr_multiplier */
+    float weight_decay;          /* times the variable's decay_multiplier; L2: g + weight_decay * w */
+    float momentum;              /* momentum, nesterov */
+    float beta1, beta2, epsilon; /* adam */
+    uint64_t count;              /* which application of the rule to this slice it is, from 1: Adam's t */
+} sg_update;
+
+/* One contribution that counts: weight not 0. */
+typedef struct sg_update_part {
+    const float *gradient; /* [n_elems], 4-byte aligned */
+    float scale;           /* weight_i / sum of weights, computed in double, rounded to float */
+} sg_update_part;
+
+/* Number of slot arrays that a rule keeps per element: 0, 1 or 2. Slots begin as zeros. */
+size_t sg_update_slots(sg_rule rule);
+
+/* scale_i of n contributions with these weights (0 gives 0). False if all weights are 0. */
+bool sg_update_scales(const uint64_t *weights, size_t n, float *scales);
+
+/* new_values = rule(old_values, slots, sum of parts); n_parts >= 1. new_values may be old_values, no other overlap. */
+void sg_update_apply(const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
+                     float *const slots[SG_UPDATE_MAX_SLOTS], const sg_update_part *parts, size_t n_parts);
+
+/* Copies n_elems from `from` to `to` (no overlap; NULL: only looks) and returns whether all of them are finite. */
+bool sg_update_copy_is_finite(const float *from, float *to, size_t n_elems);
+
+#endif

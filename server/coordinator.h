@@ -1,0 +1,82 @@
+/* server/coordinator.h - the part of ps 0 that decides: who takes part, which step comes next, when the job is over.
+ *
+ * A pure state machine: requests, replies to its orders and the time go in, actions come out. No socket, thread or
+ * clock. proto/README.md has the rules it follows, and the test of each.
+ *
+ * Threads: none; the owner serialises. Drain the actions after every call:
+ *     for (sg_coordinator_action a; sg_coordinator_next_action(c, &a); sg_coordinator_action_deinit(&a)) perform(&a);
+ */
+#ifndef SG_SERVER_COORDINATOR_H
+#define SG_SERVER_COORDINATOR_H
+
+#include "common/config.h"
+#include "common/log.h"
+#include "shardgrad/v1/coordinator.pb-c.h"
+#include "shardgrad/v1/parameter.pb-c.h"
+
+typedef struct sg_coordinator sg_coordinator;
+
+typedef enum sg_coordinator_action_kind {
+    SG_COORDINATOR_REPLY, /* answer `call` with `body` */
+    SG_COORDINATOR_FAIL,  /* answer `call` with `status` and `text` */
+    SG_COORDINATOR_ORDER, /* send `body` (PsDeclareRequest or OrderRequest) to `ps` at `address`, once; report how it
+                             went by sg_coordinator_on_ordered. There is at most one order under way per ps */
+    SG_COORDINATOR_LOG,   /* log `event` with fields `text` at `level` */
+    SG_COORDINATOR_END,   /* the job is over and every ps that lives knows it: ps 0 may exit with `status`, `text` */
+} sg_coordinator_action_kind;
+
+typedef struct sg_coordinator_action {
+    sg_coordinator_action_kind kind;
+    void *call;             /* REPLY, FAIL */
+    ProtobufCMessage *body; /* REPLY, ORDER; freed by action_deinit */
+    uint32_t ps;            /* ORDER */
+    uint64_t life;          /* ORDER: life of the ps that is meant; to be handed back */
+    char *address;          /* ORDER */
+    sg_status status;       /* FAIL, END */
+    sg_log_level level;     /* LOG */
+    const char *event;      /* LOG; static storage */
+    char *text;             /* FAIL, LOG, END */
+} sg_coordinator_action;
+
+bool sg_coordinator_next_action(sg_coordinator *coordinator, sg_coordinator_action *action);
+void sg_coordinator_action_deinit(sg_coordinator_action *action);
+
+/* config must outlive the coordinator: it is the authority on mode, rule and hyper-parameters. */
+sg_coordinator *sg_coordinator_create(const sg_config *config);
+void sg_coordinator_destroy(sg_coordinator *coordinator); /* NULL is fine; parked calls are forgotten */
+
+/* Requests. `call` is the caller's name for it, handed back in the action that answers it, in this call or a later
+ * one. Requests are borrowed. A call that was parked for park_ms is failed WAITING; a repeat of a parked request parks
+ * again, beside the first. deadline_ms: when its client stops waiting. */
+void sg_coordinator_on_register(sg_coordinator *coordinator, uint64_t now_ms,
+                                const Shardgrad__V1__RegisterRequest *request, void *call);
+void sg_coordinator_on_hello(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__HelloRequest *request,
+                             void *call);
+void sg_coordinator_on_declare(sg_coordinator *coordinator, uint64_t now_ms,
+                               const Shardgrad__V1__DeclareRequest *request, void *call);
+void sg_coordinator_on_initialized(sg_coordinator *coordinator, uint64_t now_ms,
+                                   const Shardgrad__V1__InitializedRequest *request, void *call);
+void sg_coordinator_on_ticket(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__TicketRequest *request,
+                              void *call);
+void sg_coordinator_on_heartbeat(sg_coordinator *coordinator, uint64_t now_ms,
+                                 const Shardgrad__V1__HeartbeatRequest *request, void *call);
+void sg_coordinator_on_leave(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__LeaveRequest *request,
+                             void *call);
+void sg_coordinator_on_status(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__StatusRequest *request,
+                              void *call);
+
+/* The client of a parked call has gone: it is forgotten, no action answers it. */
+void sg_coordinator_forget(sg_coordinator *coordinator, void *call);
+
+/* How an order went. UNAVAILABLE, TIMEOUT and NOT_READY: it is sent again, by a later tick. */
+void sg_coordinator_on_ordered(sg_coordinator *coordinator, uint64_t now_ms, uint32_t ps, uint64_t life,
+                               sg_status status, const char *message);
+
+/* Leases, parked calls, orders to repeat, who is waited for. Call every 100 ms or so: a call that comes late extends
+ * the leases by its own lateness. */
+void sg_coordinator_tick(sg_coordinator *coordinator, uint64_t now_ms);
+
+/* This ps was told to stop (SIGTERM): no more tickets; every ps and worker is told STOPPED; END follows. */
+void sg_coordinator_stop(sg_coordinator *coordinator, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,89 @@
+/* server/store.h - what a ps holds: variables, slices, their versions, slots and rounds; and what may touch them.
+ *
+ * The store knows nothing of sockets, threads or clocks: requests, orders and the time go in; answers come out. It is
+ * driven by the rpc threads and the loop of a ps, and by tests/sim.
+ *
+ * Threads: every function may be called from any thread. Locks, in order: the store's own (declarations, incarnations,
+ * attempt; a reader-writer lock), then one slice's. Never two slices' at once. No lock is held while an answer is
+ * given, a line is logged, or the update pass runs.
+ *
+ * A pull is answered through options.answer_pull, at once or when the last of its versions is made; it may be
+ * called from within any function here. Everything else is answered by the return value. */
+#ifndef SG_SERVER_STORE_H
+#define SG_SERVER_STORE_H
+
+#include "common/config.h"
+#include "common/log.h"
+#include "common/span.h"
+#include "common/workers.h"
+#include "server/version.h"
+#include "shardgrad/v1/parameter.pb-c.h"
+
+typedef struct sg_store sg_store;
+
+/* The end of a pull. */
+typedef struct sg_store_pull_answer {
+    sg_status status;    /* OK, WAITING (parked for park_ms), TIMEOUT (its deadline), LATE, FENCED, or the job's end */
+    const char *message; /* where status is not OK */
+    sg_version *const *versions; /* where it is OK: [n] in the order asked; retain what is to outlive the call */
+    size_t n;
+} sg_store_pull_answer;
+
+typedef struct sg_store_options {
+    uint32_t ps; /* own index */
+    sg_mode mode;
+    sg_rule rule;
+    sg_non_finite non_finite;
+    uint64_t park_ms;       /* how long a pull is parked before it is answered WAITING */
+    uint64_t warn_after_ms; /* who is waited for longer is logged, again at doubling intervals */
+    uint64_t message_bytes; /* bound of one pull's bytes */
+    uint64_t max_workers;
+    const sg_log *log;
+    void (*answer_pull)(void *user, void *call, const sg_store_pull_answer *answer);
+    void *user;
+} sg_store_options;
+
+sg_store *sg_store_create(const sg_store_options *options);
+/* All pulls must have been answered (sg_store_fail_pulls) and all versions released. NULL is fine. */
+void sg_store_destroy(sg_store *store);
+
+/* --- the coordinator's orders: each is applied once, in order; life and sequence are checked by the store ------- */
+
+/* Sets the life that orders must name; before it they are refused NOT_READY. */
+void sg_store_set_life(sg_store *store, uint64_t life);
+SG_MUST_USE sg_status sg_store_declare(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err);
+/* End and Excuse may close rounds and so answer pulls. */
+SG_MUST_USE sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Shardgrad__V1__OrderRequest *request,
+                                     sg_error *err);
+
+/* --- data calls --------------------------------------------------------------------------------------------- */
+
+/* data: the bytes of the request's `data` field, lying in spans that are borrowed for the call. */
+SG_MUST_USE sg_status sg_store_initialize(sg_store *store, const Shardgrad__V1__InitializeRequest *request,
+                                          const sg_span *data, size_t n_spans, sg_error *err);
+/* Stores the contributions, or finds them counted; closes the rounds that are then complete, which answers pulls.
+ * non_finite receives up to request->n_slices slice indices; *n_non_finite their number. Errors: FENCED, ROLLED_BACK,
+ * NOT_READY, INVALID (unknown slice, wrong length, a Step that differs), LATE, EARLY, and the job's end. On INVALID
+ * nothing was stored. */
+SG_MUST_USE sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__PushRequest *request,
+                                    const sg_span *data, size_t n_spans, uint32_t *non_finite, size_t *n_non_finite,
+                                    sg_error *err);
+/* Is answered by answer_pull(user, call, ...), exactly once, at deadline_ms at the latest (given ticks). */
+void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const Shardgrad__V1__PullRequest *request,
+                   void *call);
+/* Answers it CANCELLED if it is still parked. */
+void sg_store_cancel_pull(sg_store *store, void *call);
+
+/* --- time and news ------------------------------------------------------------------------------------------ */
+
+/* Answers parked pulls whose time has come, and logs who is waited for. Call every 100 ms or so. */
+void sg_store_tick(sg_store *store, uint64_t now_ms);
+/* Answers every parked pull and every later data call with this: the ps is stopping or has lost its coordinator. */
+void sg_store_fail_pulls(sg_store *store, sg_status status, const char *message);
+/* How the job ended, once an End order was applied; message is written only then. */
+bool sg_store_ended(sg_store *store, sg_status *status, char *message, size_t message_bytes);
+/* Fills a report (waiting_for included); its bytes are owned by `report` and freed by sg_store_report_deinit. */
+void sg_store_report(sg_store *store, Shardgrad__V1__PsReport *report);
+void sg_store_report_deinit(Shardgrad__V1__PsReport *report);
+
+#endif

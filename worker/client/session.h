@@ -1,0 +1,125 @@
+/* worker/client/session.h - what a client decides: what to send to whom, again when, and what may be sent next.
+ *
+ * A pure state machine: what the user wants, replies and the time go in, actions come out. No socket, thread, clock or
+ * bulk byte inside: data calls name slices, and the shell around the session (client.c, tests/sim) lends and fills the
+ * buffers. The rules it keeps (proto/README.md, each with its test):
+ *   - a request is repeated with the same content until it is answered; WAITING and NOT_READY at once or nearly so,
+ *     UNAVAILABLE after a back-off with jitter;
+ *   - sync: step s+1 of a group is pushed only after version s+1 of every slice of the group was pulled;
+ *   - async: a slice is pushed again only after its last push was acknowledged;
+ *   - at most the ticket that is computed and one more are held;
+ *   - Leave goes out only after all pushes are acknowledged, and says how far they went;
+ *   - FENCED from anyone ends everything.
+ *
+ * Threads: none; the owner serialises. */
+#ifndef SG_WORKER_CLIENT_SESSION_H
+#define SG_WORKER_CLIENT_SESSION_H
+
+#include "common/config.h"
+#include "common/plan.h"
+#include "shardgrad/client.h"
+#include "shardgrad/v1/coordinator.pb-c.h"
+#include "shardgrad/v1/parameter.pb-c.h"
+
+typedef struct sg_session sg_session;
+
+/* Index of a ps, or this. Until Hello was answered only the coordinator is known. */
+#define SG_SESSION_COORDINATOR UINT32_MAX
+
+typedef enum sg_session_method {
+    SG_SESSION_HELLO,
+    SG_SESSION_DECLARE,
+    SG_SESSION_INITIALIZE, /* data from the value buffers of the slices */
+    SG_SESSION_INITIALIZED,
+    SG_SESSION_TICKET,
+    SG_SESSION_PUSH, /* data from the gradient buffers */
+    SG_SESSION_PULL, /* the reply's data goes to the value buffers */
+    SG_SESSION_HEARTBEAT,
+    SG_SESSION_LEAVE,
+} sg_session_method;
+
+typedef enum sg_session_action_kind {
+    SG_SESSION_CALL, /* send `body`; report by sg_session_on_reply(call) exactly once */
+    SG_SESSION_DONE, /* `task` ended with `status`, `text` (and `step`, for a ticket) */
+    SG_SESSION_LOG,  /* log `event` with fields `text` at `level` */
+} sg_session_action_kind;
+
+typedef struct sg_session_action {
+    sg_session_action_kind kind;
+    uint64_t call;            /* CALL: its number, never used twice */
+    uint64_t task;            /* CALL: on whose behalf (0: the session's own); DONE */
+    sg_session_method method; /* CALL */
+    uint32_t target;          /* CALL: ps index or SG_SESSION_COORDINATOR */
+    ProtobufCMessage *body;   /* CALL; freed by action_deinit */
+    uint64_t timeout_ms;      /* CALL */
+    sg_status status;         /* DONE */
+    sg_step step;             /* DONE of a ticket */
+    sg_log_level level;       /* LOG */
+    const char *event;        /* LOG */
+    char *text;               /* DONE with a failure, LOG */
+} sg_session_action;
+
+bool sg_session_next_action(sg_session *session, sg_session_action *action);
+void sg_session_action_deinit(sg_session_action *action);
+
+typedef struct sg_session_options {
+    const char *job;
+    uint32_t worker;
+    uint64_t life;             /* random, not 0 */
+    uint64_t random_seed;      /* of the jitter */
+    const char *address;       /* for people */
+    const sg_config *settings; /* shared settings to compare in Hello; NULL: none. Read during create only */
+    uint64_t start_timeout_ms, warn_after_ms;
+} sg_session_options;
+
+sg_session *sg_session_create(const sg_session_options *options);
+void sg_session_destroy(sg_session *session); /* NULL is fine */
+
+/* What the user wants. Each returns a task number (never 0) that a DONE action ends; several tasks may be under way
+ * where the rules allow, and what a rule forbids yet waits inside. deadline_ms is absolute; a task that
+ * passes it ends with TIMEOUT and a message that says for whom it waited. */
+uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
+/* variables are checked and copied; the plan exists afterwards. INVALID at once for a bad list. */
+SG_MUST_USE sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t deadline_ms,
+                                         const sg_variable *variables, size_t n_variables, uint64_t *task,
+                                         sg_error *err);
+/* DONE carries the step. Also asks for the ticket after it, in the background. `finished` news (loss, examples) ride
+ * along. */
+uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint32_t group);
+/* Pushes these slices at `step` (as DONE of its ticket gave it) with this weight. INVALID: no such ticket, a slice of
+ * another group, or one that was pushed at this step before. */
+SG_MUST_USE sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_step *step,
+                                      uint64_t weight, const uint32_t *slices, size_t n_slices, uint64_t *task,
+                                      sg_error *err);
+/* Pulls `version` (sync: exactly; async: at least) of these slices. */
+uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint64_t version,
+                         const uint32_t *slices, size_t n_slices);
+/* Says that a step is finished, so that the next ticket request reports it. */
+void sg_session_finish(sg_session *session, const sg_step *step);
+uint64_t sg_session_leave(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
+/* Ends a task with CANCELLED; its calls under way are to be cancelled by the owner. */
+void sg_session_cancel(sg_session *session, uint64_t task);
+
+/* The end of a call. reply: the head of the response where status is OK, borrowed; data has been put in its place by
+ * the owner. An `error` from a peer carries its message. */
+void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg_status status, const char *error,
+                         const ProtobufCMessage *reply);
+/* Repeats, heartbeats, deadlines. Call at sg_session_next_ms at the latest. */
+void sg_session_tick(sg_session *session, uint64_t now_ms);
+/* When tick is next needed, absolute; UINT64_MAX: not before another event. */
+uint64_t sg_session_next_ms(const sg_session *session);
+
+/* What Hello gave; valid after join has ended well. */
+typedef struct sg_session_facts {
+    uint64_t incarnation, generation, message_bytes, non_finite;
+    sg_mode mode;
+    uint32_t n_ps, live_workers;
+    bool draining;
+} sg_session_facts;
+void sg_session_facts_get(const sg_session *session, sg_session_facts *facts);
+const char *sg_session_ps_address(const sg_session *session, uint32_t ps);
+const sg_plan *sg_session_plan(const sg_session *session); /* NULL before declare */
+/* Version of the group's values that was pulled for every slice; UINT64_MAX: none. */
+uint64_t sg_session_version(const sg_session *session, uint32_t group);
+
+#endif

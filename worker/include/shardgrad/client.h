@@ -1,0 +1,149 @@
+/* shardgrad/client.h - take part in training from a program of your own.
+ *
+ *     sg_error err;
+ *     sg_client *client;
+ *     if (sg_client_open(&(sg_client_options){ .config = "cluster.yaml", .worker = 0 }, &client, &err) != SG_OK)
+ *         return fail(&err);
+ *     sg_variable vars[] = {
+ *         { .name = "weight", .rank = 2, .shape = { 784, 10 }, .value = weight, .gradient = weight_grad },
+ *         { .name = "bias",   .rank = 1, .shape = { 10 },      .value = bias,   .gradient = bias_grad },
+ *     };
+ *     sg_client_declare(client, vars, 2, &err);               // .value now holds the cluster's values
+ *     sg_step step = { 0 };
+ *     while (sg_client_begin_step(client, &step, &err) == SG_OK && step.number < 1000) {
+ *         step.loss = forward_backward(..., &step.examples);  // fills the gradients
+ *         sg_client_end_step(client, &step, &err);            // push, wait as the mode says, pull
+ *     }
+ *     sg_client_close(client);
+ *
+ * The loop is right in every mode and for a worker that joins late: it just sees other step numbers.
+ *
+ * Threads. A client may be used from any thread. It runs threads of its own: they renew the lease while the caller
+ * computes, and never call the caller except through the log callback. There is no process-wide state: a process
+ * may hold any number of clients.
+ *
+ * Buffers. A value or gradient buffer that was handed to a call belongs to the library until that call returns, or,
+ * for the calls that return an op, until sg_op_wait has returned anything but SG_TIMEOUT, or sg_op_destroy has
+ * returned: on success, failure, cancel and time-out alike.
+ *
+ * Errors. Codes worth a branch: SG_TIMEOUT (a deadline passed; the op lives on), SG_FENCED (another process has
+ * taken this worker index: end, exit 75), SG_PEER_LOST (a worker or a ps died and the job with it), SG_UNAVAILABLE
+ * (nobody answers), SG_MISMATCH (the cluster trains other variables). Once a client has failed with FENCED,
+ * PEER_LOST, ROLLED_BACK or STOPPED every later call fails the same way and only sg_client_close is left. */
+#ifndef SHARDGRAD_CLIENT_H
+#define SHARDGRAD_CLIENT_H
+
+#include "shardgrad/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SG_MAX_RANK 8
+
+typedef struct sg_client sg_client;
+typedef struct sg_op sg_op;
+
+typedef struct sg_client_options {
+    const char *config;        /* cluster file; NULL: `coordinator` and `job` are used and all else has its default */
+    const char *coordinator;   /* host:port of ps 0; NULL: the first ps of the cluster file */
+    const char *job;           /* NULL: the file's */
+    uint32_t worker;           /* index of this worker, unique among live ones */
+    uint64_t start_timeout_ms; /* how long peers may take to come; 0: the file's start_timeout_ms */
+    sg_log_fn log;             /* NULL: silent */
+    void *log_user;
+} sg_client_options;
+
+/* A float32 tensor, elements in C order. The struct and its name are copied, the buffers are not: they must outlive
+ * the client. Zero-initialise and fill in what is needed. */
+typedef struct sg_variable {
+    const char *name; /* unique, 1 to 255 bytes */
+    uint32_t rank;    /* number of dimensions, 0 (a scalar) to SG_MAX_RANK */
+    uint64_t shape[SG_MAX_RANK];
+    float *value;           /* prod(shape) elements; in: initial values, used if this worker initializes */
+    float *gradient;        /* prod(shape) elements, mean over the step's examples; may be NULL where frozen */
+    uint32_t group;         /* variables of a group are updated together; 0 where there is only one */
+    bool frozen;            /* served, never updated */
+    float lr_multiplier;    /* factor on the learning rate; 0 means 1 (use `frozen` to stop training) */
+    float decay_multiplier; /* factor on the weight decay; 0 means 1 */
+    bool no_decay;          /* true: no weight decay */
+} sg_variable;
+
+/* One step of one group, as the cluster gives it. */
+typedef struct sg_step {
+    uint64_t number;     /* out: of the step, from 0; async: of the batch */
+    uint64_t iteration;  /* out: of the trainer; equals number where there is one group */
+    uint32_t group;      /* in: set before begin_step; 0 where there is only one */
+    uint32_t rank, size; /* out: this worker takes part `rank` of `size` of the global batch */
+    float learning_rate; /* out */
+    float loss;          /* in: mean loss over the examples, for progress reports; set before end_step */
+    uint64_t examples;   /* in: number of examples that the gradients are means over; 0 is allowed */
+} sg_step;
+
+/* Connects, waiting up to start_timeout_ms for the coordinator and all ps, logging for whom. On success *client is to
+ * be closed by sg_client_close. Errors: CONFIG, NOT_FOUND (the file), UNAVAILABLE, TIMEOUT, MISMATCH (job), INVALID. */
+SG_API SG_MUST_USE sg_status sg_client_open(const sg_client_options *options, sg_client **client, sg_error *err);
+
+/* Declares all variables of the model, once, the same list in the same order on every worker. One worker's values
+ * become version 0, and when this returns every worker's `value` holds them (or, where training has begun, the newest).
+ * Errors: MISMATCH (another worker declared otherwise), INVALID, TIMEOUT and all of sg_client_open. */
+SG_API SG_MUST_USE sg_status sg_client_declare(sg_client *client, const sg_variable *variables, size_t n_variables,
+                                               sg_error *err);
+
+/* Waits for the ticket of the next step of step->group and makes sure that the group's values are those that it is to
+ * be computed on. The ticket of the step after is asked for in the background. Waits up to start_timeout_ms for the
+ * first, then for as long as the cluster lives. */
+SG_API SG_MUST_USE sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err);
+
+/* Pushes the gradients of step->group with weight step->examples and brings the next values: sync, those of
+ * step->number + 1, when all members have pushed; async, the newest. A gradient that holds a NaN or an infinity
+ * anywhere is left out as a whole (weight 0, logged), unless the cluster says update.non_finite: apply. */
+SG_API SG_MUST_USE sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err);
+
+/* The pieces of end_step, for a trainer that sends each gradient as soon as it is ready. `variables` are indices into
+ * the declared list, all of step->group; each may be pushed once per step. The step's `examples` must be final at the
+ * first push. Neither waits; *op is to be destroyed by sg_op_destroy.
+ * After all of a group's variables were pushed, pull brings step->number + 1 (async: the newest). Pushes of the next
+ * step need that pull complete for every variable of the group. */
+SG_API SG_MUST_USE sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t *variables,
+                                            size_t n_variables, sg_op **op, sg_error *err);
+SG_API SG_MUST_USE sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t *variables,
+                                            size_t n_variables, sg_op **op, sg_error *err);
+
+/* Waits until the op is complete or timeout_ms have passed (0: looks only; UINT64_MAX: no limit). SG_TIMEOUT: it is not
+ * complete and goes on; the message says for whom it waits. May be called again and from several threads. */
+SG_API SG_MUST_USE sg_status sg_op_wait(sg_op *op, uint64_t timeout_ms, sg_error *err);
+/* Waits until the op is complete, gives its buffers back and frees it. NULL is fine. */
+SG_API void sg_op_destroy(sg_op *op);
+/* Ends the op with SG_CANCELLED as soon as the transport allows. A push that was cancelled may have counted. */
+SG_API void sg_op_cancel(sg_op *op);
+
+typedef struct sg_client_info {
+    uint64_t incarnation, generation;
+    uint32_t live_workers; /* as of the last heartbeat, this one included */
+    uint32_t n_ps;
+    bool sync; /* false: async */
+    uint64_t pushed_bytes, pulled_bytes;
+    uint64_t non_finite; /* contributions of this client that counted with weight 0 */
+} sg_client_info;
+SG_API void sg_client_get_info(sg_client *client, sg_client_info *info);
+
+/* Makes every call that waits now or later return SG_CANCELLED, sg_client_close excepted. May be called from a signal
+ * handling thread (not from a signal handler). */
+SG_API void sg_client_interrupt(sg_client *client);
+
+/* Says goodbye (waiting a moment, at most 2 s, for pushes under way), stops the threads, frees. All ops must have been
+ * destroyed. The values keep what was pulled last. NULL is fine. */
+SG_API void sg_client_close(sg_client *client);
+
+/* Rows [*begin, *end) of a global batch of `batch` rows that fall to rank of size. Never overlaps, leaves none out. */
+SG_API void sg_step_rows(const sg_step *step, uint64_t batch, uint64_t *begin, uint64_t *end);
+
+/* Version of the library, "0.1.0". Static storage. */
+SG_API const char *sg_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
