@@ -48,10 +48,15 @@ typedef struct sg_client_options {
     const char *config;        /* cluster file; NULL: `coordinator` and `job` are used and all else has its default */
     const char *coordinator;   /* host:port of ps 0; NULL: the first ps of the cluster file */
     const char *job;           /* NULL: the file's */
+    const char *const *set;    /* "KEY=VALUE" of keys that override the file's, NULL-terminated; NULL: none */
     uint32_t worker;           /* index of this worker, unique among live ones */
     uint64_t start_timeout_ms; /* how long peers may take to come; 0: the file's start_timeout_ms */
     sg_log_fn log;             /* NULL: silent */
     void *log_user;
+    /* Asked several times a second, from any thread, while sg_client_open waits; true ends it with SG_CANCELLED. NULL:
+     * never. Afterwards sg_client_interrupt does the same. */
+    bool (*interrupted)(void *user);
+    void *interrupted_user;
 } sg_client_options;
 
 /* A float32 tensor, elements in C order. The struct and its name are copied, the buffers are not: they must outlive
