@@ -14,7 +14,8 @@ comma := ,
 Q      = $(if $(V),,@)
 say    = $(if $(V),@:,@printf '  %-7s %s\n')
 PACKAGES := grpc libprotobuf-c libuv openblas libfyaml jansson zlib libcrypto
-MISSING  := $(strip $(foreach p,$(PACKAGES) criterion,$(if $(shell pkg-config --exists $(p) && echo y),,$(p))))
+NEEDED   := $(PACKAGES) $(if $(filter tests test lint,$(MAKECMDGOALS)),criterion)
+MISSING  := $(strip $(foreach p,$(NEEDED),$(if $(shell pkg-config --exists $(p) && echo y),,$(p))))
 ifneq ($(MISSING),)
 ifeq ($(filter help clean,$(MAKECMDGOALS)),)
 $(error missing libraries: $(MISSING). scripts/install-packages installs them on Debian 12)
@@ -136,7 +137,7 @@ $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 define room
 $(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A)
 	$(say) LD $$@
-	$$(link) $(shell pkg-config --libs criterion)
+	$$(link) -lcriterion
 endef
 $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
 
