@@ -1,0 +1,63 @@
+/* kernels/kernel.h - the arithmetic of layers behind one table of functions per backend.
+ *
+ * ref.c is the truth: plain loops, compiled for float and for double. cpu.c is fast: OpenBLAS and vector loops, float.
+ * A backend that is added later (a GPU) fills in the same table; tests/kernels compares every table with ref.c.
+ *
+ * Arrays are dense, in C order, `elem_bytes` bytes per element: float or double as the table says. Pointers may be NULL
+ * where the number of elements is 0. Unless a function says otherwise, arrays do not overlap. Nothing here fails:
+ * sizes and labels were checked by the layer that calls. Every function may be called from any thread. `accumulate`:
+ * add to what the output holds; otherwise its old content is not read. */
+#ifndef SG_KERNELS_KERNEL_H
+#define SG_KERNELS_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct sg_kernel {
+    const char *name;
+    size_t elem_bytes;
+
+    /* c[m,n] = op(a) * op(b) (+ c); op(a) is [m,k], op(b) [k,n]; a transposed operand is stored the other way round. */
+    void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
+                 bool accumulate, void *c);
+
+    /* y[r,c] += bias[c], in place; with relu: y = max(0, y + bias). */
+    void (*bias_add)(size_t rows, size_t cols, const void *bias, void *y);
+    void (*bias_add_relu)(size_t rows, size_t cols, const void *bias, void *y);
+
+    /* y = max(0, x); NaN stays NaN. y may be x. */
+    void (*relu)(size_t n_elems, const void *x, void *y);
+    /* dx (+)= dy where y > 0, else 0. dx may be dy if it does not accumulate. */
+    void (*relu_backward)(size_t n_elems, const void *y, const void *dy, bool accumulate, void *dx);
+
+    /* sums[c] (+)= sum over rows of x[r,c] */
+    void (*column_sums)(size_t rows, size_t cols, const void *x, bool accumulate, void *sums);
+    /* relu_backward in place on dy and column_sums of the result, in one pass. */
+    void (*relu_backward_column_sums)(size_t rows, size_t cols, const void *y, void *dy, bool accumulate, void *sums);
+
+    /* probabilities = softmax of each row of logits; *loss = mean over rows of -log(probability of the row's label),
+     * 0 where there are no rows. Stable for logits of any size. labels[r] < cols. probabilities may be logits. */
+    void (*softmax_cross_entropy)(size_t rows, size_t cols, const void *logits, const uint32_t *labels,
+                                  void *probabilities, void *loss);
+    /* dlogits (+)= (probabilities - one-hot of labels) * *dloss / rows */
+    void (*softmax_cross_entropy_backward)(size_t rows, size_t cols, const void *probabilities, const uint32_t *labels,
+                                           const void *dloss, bool accumulate, void *dlogits);
+    /* Number of rows whose largest element (the first of equals) is the label's. */
+    uint64_t (*count_correct)(size_t rows, size_t cols, const void *logits, const uint32_t *labels);
+
+    void (*fill)(size_t n_elems, double value, void *x);
+    void (*axpy)(size_t n_elems, double a, const void *x, void *y); /* y += a * x */
+    double (*get)(const void *x, size_t index);                     /* one element, on the host */
+} sg_kernel;
+
+/* Static storage, immutable. */
+const sg_kernel *sg_kernel_ref_float(void);
+const sg_kernel *sg_kernel_ref_double(void);
+const sg_kernel *sg_kernel_cpu(void);
+
+/* How many threads one matrix product of sg_kernel_cpu may use, at least 1. OpenBLAS keeps this once per process: a
+ * program sets it once, at its start, before the first product; a library never does. */
+void sg_kernel_cpu_set_threads(uint32_t n_threads);
+
+#endif

@@ -1,0 +1,64 @@
+/* worker/models/model.h - a built-in model: a list of variables and a forward pass on a tape.
+ *
+ *     sg_model *model;
+ *     sg_model_options options = { .name = "mlp", .hidden = hidden, .n_hidden = 2, .inputs = 784, .classes = 10 };
+ *     if (sg_model_create(&options, &model, &err) != SG_OK) ...
+ *     sg_model_initialize(model, seed);
+ *     sg_client_declare(client, model->variables, model->n_variables, &err);
+ *     ...
+ *     sg_tape_begin(tape);
+ *     sg_tensor *logits = sg_model_forward(model, tape, batch->inputs, batch->n_rows);
+ *     sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, batch->labels, batch->n_rows);
+ *     if (sg_tape_backward(tape, loss, &err) != SG_OK) ...         // fills the variables' gradients
+ *
+ * A new model is a file beside mlp.c and a line in the table in model.c. */
+#ifndef SG_WORKER_MODELS_MODEL_H
+#define SG_WORKER_MODELS_MODEL_H
+
+#include "shardgrad/client.h"
+#include "worker/nn/tape.h"
+
+typedef struct sg_model_options {
+    const char *name;       /* "mlp" */
+    const uint64_t *hidden; /* widths of the hidden layers, from the input on */
+    size_t n_hidden;        /* 0: one linear layer */
+    uint64_t inputs;        /* features per example */
+    uint64_t classes;
+} sg_model_options;
+
+typedef struct sg_model sg_model;
+struct sg_model {
+    sg_variable *variables; /* [n_variables], in declared order; names, values and gradients belong to the model */
+    size_t n_variables;
+    uint64_t inputs, classes;
+
+    /* of the kind of model */
+    sg_tensor *(*forward)(sg_model *model, sg_tape *tape, sg_tensor *x);
+    void (*initialize)(sg_model *model, uint64_t seed);
+};
+
+/* Values and gradients are allocated and zero. Errors: CONFIG (no such model, absurd sizes), EXHAUSTED. Destroyed by
+ * sg_model_destroy. */
+SG_MUST_USE sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err);
+void sg_model_destroy(sg_model *model); /* NULL is fine */
+
+/* Fills in the initial values: a function of the seed and the variables' names alone. */
+void sg_model_initialize(sg_model *model, uint64_t seed);
+
+/* Logits [n_rows, classes] of inputs[n_rows, model->inputs], on a tape that computes in float. The variables' buffers
+ * are used in place; a variable that is frozen gets no gradient. */
+sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows);
+
+/* --- for the kinds of models ---------------------------------------------------------------------------------------
+ */
+
+/* Adds a variable, allocating value and gradient. The name is copied. Errors: CONFIG, EXHAUSTED. */
+SG_MUST_USE sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape,
+                                            sg_error *err);
+/* Variable `index` as a tensor of the pass. */
+sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index);
+
+/* mlp.c: dense layers with relu between them, variables dense0.weight [in, out], dense0.bias [out], dense1... */
+SG_MUST_USE sg_status sg_mlp_create(const sg_model_options *options, sg_model *model, sg_error *err);
+
+#endif

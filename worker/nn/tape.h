@@ -1,0 +1,97 @@
+/* worker/nn/tape.h - records a forward pass and runs it backwards.
+ *
+ *     sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+ *     for (...) {
+ *         sg_tape_begin(tape);
+ *         sg_tensor *x = sg_tape_input(tape, batch->inputs, 2, (uint64_t[]){batch->n_rows, 784});
+ *         sg_tensor *w = sg_tape_variable(tape, weight, weight_grad, 2, (uint64_t[]){784, 10});
+ *         sg_tensor *b = sg_tape_variable(tape, bias, bias_grad, 1, (uint64_t[]){10});
+ *         sg_tensor *logits = sg_dense_forward(tape, x, w, b, SG_DENSE_LINEAR);
+ *         sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, batch->labels, batch->n_rows);
+ *         if (sg_tape_backward(tape, loss, &err) != SG_OK)         // fills weight_grad and bias_grad
+ *             ...
+ *         printf("%f\n", sg_tape_get(tape, loss, 0));
+ *     }
+ *     sg_tape_destroy(tape);
+ *
+ * Layers (layers.h) compute at once and note on the tape how to go back. A pass that is only wanted forwards
+ * (evaluation) just leaves out sg_tape_backward.
+ *
+ * Errors stick: the first failure of a pass (shapes that do not fit, no memory) is kept, every function that makes a
+ * tensor returns NULL from then on and accepts NULL, and sg_tape_backward or sg_tape_check reports it.
+ *
+ * Memory: tensors and what layers keep lie in an arena, valid until the next sg_tape_begin. When the sizes of a pass
+ * have been seen before, it allocates nothing. Elements are the kernel table's: float or double.
+ *
+ * Gradients: no gradient is computed for what needs none (inputs, frozen variables, and whatever depends on these
+ * alone). A backward pass adds to the gradients of earlier ones since sg_tape_begin, so a step may have several
+ * losses; the first overwrites what the buffers held before. A variable on the tape that no loss depends on gets zeros.
+ *
+ * Threads: one user at a time; any number of tapes. */
+#ifndef SG_WORKER_NN_TAPE_H
+#define SG_WORKER_NN_TAPE_H
+
+#include "common/status.h"
+#include "kernels/kernel.h"
+#include "shardgrad/client.h"
+#include "worker/nn/arena.h"
+
+typedef struct sg_tape sg_tape;
+
+/* Read only, for everyone but the tape. */
+typedef struct sg_tensor {
+    uint32_t rank;
+    uint64_t shape[SG_MAX_RANK];
+    size_t n_elems;
+    void *value;    /* [n_elems] */
+    void *gradient; /* [n_elems]; NULL where there is none (yet) */
+    bool needs_gradient;
+    bool is_variable;
+    uint32_t written_in; /* number of the backward pass that wrote the gradient first; 0: none yet */
+} sg_tensor;
+
+/* The table must outlive the tape. Freed by sg_tape_destroy. */
+sg_tape *sg_tape_create(const sg_kernel *kernel);
+void sg_tape_destroy(sg_tape *tape); /* NULL is fine */
+
+/* Forgets the last pass, its tensors and its error. */
+void sg_tape_begin(sg_tape *tape);
+
+/* Memory of the caller that holds data; must stay as it is until the pass is over. No gradient. */
+sg_tensor *sg_tape_input(sg_tape *tape, const void *value, uint32_t rank, const uint64_t *shape);
+/* A variable; gradient NULL: frozen. To use one twice, use the tensor twice: the gradients add up. */
+sg_tensor *sg_tape_variable(sg_tape *tape, void *value, void *gradient, uint32_t rank, const uint64_t *shape);
+
+/* Fills the gradients of all variables that `loss` (one element) depends on. Returns the pass's first failure. */
+SG_MUST_USE sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_error *err);
+/* The pass's first failure so far; SG_OK if there is none. */
+SG_MUST_USE sg_status sg_tape_check(const sg_tape *tape, sg_error *err);
+/* One element of a tensor's value; 0 if tensor is NULL. */
+double sg_tape_get(const sg_tape *tape, const sg_tensor *tensor, size_t index);
+sg_arena_stats sg_tape_get_stats(const sg_tape *tape);
+
+/* --- for those who write layers -------------------------------------------------------------------------------- */
+
+const sg_kernel *sg_tape_kernel(const sg_tape *tape);
+
+/* Keeps the first failure of the pass. Returns NULL, so that a layer can say `return sg_tape_fail(...)`. */
+void *sg_tape_fail(sg_tape *tape, sg_status code, const char *format, ...) SG_PRINTF(3, 4);
+
+/* A tensor for a layer's result, value not filled in; NULL after a failure. */
+sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, bool needs_gradient);
+/* Memory until the next sg_tape_begin, 64-byte aligned, not zeroed; NULL after a failure. */
+void *sg_tape_alloc(sg_tape *tape, size_t n_bytes);
+
+/* Notes how to go back from `output`: when its gradient is final, `backward` is called with a pointer to the copy of
+ * `state` that the tape keeps (state_bytes long) and adds to the gradients of the layer's inputs. It may overwrite
+ * output->gradient. Nothing is noted where output needs no gradient, and backward is not called where no loss depends
+ * on it. */
+typedef void (*sg_tape_backward_fn)(sg_tape *tape, const void *state, sg_tensor *output);
+void sg_tape_record(sg_tape *tape, sg_tensor *output, sg_tape_backward_fn backward, const void *state,
+                    size_t state_bytes);
+
+/* For a backward function: where to write the gradient of one of the layer's inputs, and whether to add to it or to
+ * overwrite. NULL where none is needed: skip the work. */
+void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate);
+
+#endif
