@@ -90,6 +90,7 @@ install: all ## put programs, library, headers and the pkg-config file under DES
 $(BUILD)/proto/%.pb-c.c $(BUILD)/proto/%.pb-c.h: proto/%.proto
 	$(say) PROTOC $<
 	$(Q)mkdir -p $(BUILD)/proto && protoc-c --proto_path=proto --c_out=$(BUILD)/proto $<
+	$(Q)sed -i 's/(\*register)/(*register_)/' $(BUILD)/proto/$*.pb-c.h # a method's name that is a keyword in C
 $(BUILD)/proto/grpc/%.pb-c.c $(BUILD)/proto/grpc/%.pb-c.h: $(HEALTH)/grpc/%.proto
 	$(say) PROTOC $<
 	$(Q)mkdir -p $(BUILD)/proto && protoc-c --proto_path=$(HEALTH) --c_out=$(BUILD)/proto $<
