@@ -103,7 +103,7 @@ $(BUILD)/obj/kernels/ref_double.o: CFLAGS += -DSG_REAL=double
 $(BUILD)/obj/kernels/ref_%.o: kernels/ref.c | $(PB_H)
 	$(say) CC "$< ($*)"
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/obj/kernels/%.o: CFLAGS += -O3
+$(BUILD)/obj/kernels/%.o: CFLAGS += -O3 -fno-math-errno -fno-trapping-math
 $(BUILD)/obj/%.o: %.c | $(PB_H)
 	$(say) CC $<
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/rule.h"
+#include "kernels/isa.h"
 
 #define SG_UPDATE_MAX_SLOTS 2
 
@@ -37,11 +38,17 @@ size_t sg_update_slots(sg_rule rule);
 /* scale_i of n contributions with these weights (0 gives 0). False if all weights are 0. */
 bool sg_update_scales(const uint64_t *weights, size_t n, float *scales);
 
-/* new_values = rule(old_values, slots, sum of parts); n_parts >= 1. new_values may be old_values, no other overlap. */
+/* new_values = rule(old_values, slots, sum of parts); n_parts >= 1. new_values may be old_values, no other overlap.
+ * slots[i] beyond sg_update_slots are not looked at; slots may be NULL if there are none. */
 void sg_update_apply(const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
                      float *const slots[SG_UPDATE_MAX_SLOTS], const sg_update_part *parts, size_t n_parts);
 
 /* Copies n_elems from `from` to `to` (no overlap; NULL: only looks) and returns whether all of them are finite. */
 bool sg_update_copy_is_finite(const float *from, float *to, size_t n_elems);
+
+/* The same, in the version for one instruction set, which the machine must have: every version gives the same bits. */
+void sg_update_apply_as(sg_isa isa, const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
+                        float *const slots[SG_UPDATE_MAX_SLOTS], const sg_update_part *parts, size_t n_parts);
+bool sg_update_copy_is_finite_as(sg_isa isa, const float *from, float *to, size_t n_elems);
 
 #endif

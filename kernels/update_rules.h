@@ -1,0 +1,74 @@
+/* kernels/update_rules.h - what an update rule does to one element: the only place where the formulas stand.
+ *
+ * Each is PyTorch's (torch.optim.SGD, Adam), L2 weight decay added to the gradient. Every a * b + c is one fmaf, so
+ * that the bits are the same in every loop, on every machine, for every backend that includes this file. */
+#ifndef SG_KERNELS_UPDATE_RULES_H
+#define SG_KERNELS_UPDATE_RULES_H
+
+#include <math.h>
+
+#include "kernels/isa.h"
+#include "kernels/update.h"
+
+/* An sg_update, worked out for the pass; in double as PyTorch does, then rounded. */
+typedef struct sg_update_constants {
+    float minus_learning_rate, weight_decay, momentum;
+    float one_minus_beta1, beta2, one_minus_beta2, epsilon;
+    float minus_step;            /* -learning_rate / (1 - beta1^t) */
+    float root_bias_correction2; /* sqrt(1 - beta2^t) */
+} sg_update_constants;
+
+static inline sg_update_constants sg_update_constants_of(const sg_update *update)
+{
+    double beta1 = update->beta1;
+    double beta2 = update->beta2;
+    double count = (double)update->count;
+    return (sg_update_constants){
+        .minus_learning_rate = -update->learning_rate,
+        .weight_decay = update->weight_decay,
+        .momentum = update->momentum,
+        .one_minus_beta1 = (float)(1.0 - beta1),
+        .beta2 = update->beta2,
+        .one_minus_beta2 = (float)(1.0 - beta2),
+        .epsilon = update->epsilon,
+        .minus_step = (float)(-(double)update->learning_rate / (1.0 - pow(beta1, count))),
+        .root_bias_correction2 = (float)sqrt(1.0 - pow(beta2, count)),
+    };
+}
+
+SG_ISA_INLINE float sg_update_decayed(const sg_update_constants *c, float w, float g)
+{
+    return c->weight_decay != 0 ? fmaf(c->weight_decay, w, g) : g;
+}
+
+/* Each returns the new value; g is the weighted mean of the contributions. */
+SG_ISA_INLINE float sg_update_sgd(const sg_update_constants *c, float w, float g)
+{
+    return fmaf(c->minus_learning_rate, sg_update_decayed(c, w, g), w);
+}
+
+/* The velocity begins as zero, so the first step has velocity = g, as in PyTorch. */
+SG_ISA_INLINE float sg_update_momentum(const sg_update_constants *c, float w, float g, float *velocity)
+{
+    *velocity = fmaf(c->momentum, *velocity, sg_update_decayed(c, w, g));
+    return fmaf(c->minus_learning_rate, *velocity, w);
+}
+
+SG_ISA_INLINE float sg_update_nesterov(const sg_update_constants *c, float w, float g, float *velocity)
+{
+    g = sg_update_decayed(c, w, g);
+    *velocity = fmaf(c->momentum, *velocity, g);
+    return fmaf(c->minus_learning_rate, fmaf(c->momentum, *velocity, g), w);
+}
+
+/* first: mean of gradients (moved by lerp, as PyTorch does); second: mean of their squares. */
+SG_ISA_INLINE float sg_update_adam(const sg_update_constants *c, float w, float g, float *first, float *second)
+{
+    g = sg_update_decayed(c, w, g);
+    *first = fmaf(c->one_minus_beta1, g - *first, *first);
+    *second = fmaf(c->one_minus_beta2 * g, g, c->beta2 * *second);
+    float root = sqrtf(*second) / c->root_bias_correction2 + c->epsilon;
+    return fmaf(c->minus_step, *first / root, w);
+}
+
+#endif
