@@ -1,0 +1,19 @@
+/* common/schedule.c - see schedule.h. */
+#include "common/schedule.h"
+
+#include <math.h>
+
+float sg_schedule_rate(const sg_config *config, uint64_t iteration)
+{
+    double rate = config->update.learning_rate;
+    uint64_t warmup = config->update.warmup_steps, decay = config->update.decay_steps;
+    if (iteration < warmup)
+        return (float)(rate * (double)(iteration + 1) / (double)warmup);
+    uint64_t t = iteration - warmup;
+    if (decay == 0 || config->update.schedule == SG_SCHEDULE_CONSTANT)
+        return (float)rate;
+    if (config->update.schedule == SG_SCHEDULE_STEP)
+        return (float)(rate * pow(config->update.decay_factor, (double)(t / decay)));
+    double part = t < decay ? (double)t / (double)decay : 1;
+    return (float)(rate * (1 + cos(M_PI * part)) / 2);
+}
