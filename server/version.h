@@ -1,8 +1,8 @@
 /* server/version.h - the immutable values of a slice at a step, counted, in buffers that are used again.
  *
- * Who holds a reference may read `values`; nobody writes them after sg_version_publish. Releasing the last
- * reference puts the buffer back into its pool: it takes no lock and allocates nothing, so it may be a transport's
- * destructor, on any thread. */
+ * Who made a version fills `values` before anyone else sees it; from then on nobody writes them and everyone who
+ * holds a reference may read. Releasing the last reference puts the buffer back into its pool: it takes no lock and
+ * allocates nothing, so it may be a transport's destructor, on any thread. */
 #ifndef SG_SERVER_VERSION_H
 #define SG_SERVER_VERSION_H
 
@@ -14,11 +14,17 @@
 typedef struct sg_version {
     uint64_t step;  /* 0: the initial values */
     uint32_t slice; /* index in the plan */
+    _Atomic uint32_t references;
     uint64_t n_elems;
     float *values; /* [n_elems], 64-byte aligned */
-    _Atomic uint32_t references;
     sg_pool_buffer *buffer;
+    struct sg_version *base; /* the version whose values these are; NULL: its own */
 } sg_version;
+
+/* With one reference, the caller's. NULL without memory. */
+sg_version *sg_version_create(sg_pool *pool, uint32_t slice, uint64_t step, uint64_t n_elems);
+/* A version of a later step with the same values, which are not copied. NULL without memory. */
+sg_version *sg_version_share(sg_pool *pool, sg_version *of, uint64_t step);
 
 sg_version *sg_version_retain(sg_version *version); /* returns it */
 void sg_version_release(sg_version *version);       /* NULL is fine */

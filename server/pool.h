@@ -1,0 +1,35 @@
+/* server/pool.h - buffers that are used again: fresh pages cost more than the copy into them.
+ *
+ * Buffers of similar size share a class (at most an eighth is wasted; powers of two are exact). Giving one back takes
+ * no lock and allocates nothing, so that it may happen in a transport's destructor, on any thread. A pool never
+ * shrinks while it lives: it holds what the busiest moment needed. */
+#ifndef SG_SERVER_POOL_H
+#define SG_SERVER_POOL_H
+
+#include <stdalign.h>
+
+#include "common/status.h"
+
+#define SG_POOL_EXTRA_BYTES 64
+
+typedef struct sg_pool sg_pool;
+
+typedef struct sg_pool_buffer {
+    void *data;     /* 64-byte aligned, not zeroed */
+    size_t n_bytes; /* what it can hold: at least what was asked for */
+    /* For whoever holds the buffer: what belongs to its content and so needs no allocation of its own. */
+    alignas(16) unsigned char extra[SG_POOL_EXTRA_BYTES];
+    sg_pool *pool;
+    struct sg_pool_buffer *next; /* the pool's */
+} sg_pool_buffer;
+
+sg_pool *sg_pool_create(void);
+/* No more get; its memory is freed when the last buffer has been put. NULL is fine. */
+void sg_pool_destroy(sg_pool *pool);
+
+/* NULL without memory. Any thread. */
+sg_pool_buffer *sg_pool_get(sg_pool *pool, size_t n_bytes);
+/* Any thread, lock-free. NULL is fine. */
+void sg_pool_put(sg_pool_buffer *buffer);
+
+#endif

@@ -1,0 +1,169 @@
+#include "server/round.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void sg_round_init(sg_round *round, bool async)
+{
+    *round = (sg_round){.async = async};
+}
+
+void sg_round_deinit(sg_round *round)
+{
+    free(round->open);
+    free(round->counts);
+    *round = (sg_round){0};
+}
+
+/* --- what was counted ------------------------------------------------------------------------------------------ */
+
+static sg_round_count count_of(const sg_round *round, uint32_t worker)
+{
+    return worker < round->n_counts ? round->counts[worker] : (sg_round_count){0};
+}
+
+static void set_count(sg_round *round, uint32_t worker, sg_round_count count)
+{
+    SG_ASSERT(worker < SG_MAX_WORKERS);
+    if (worker >= round->n_counts) {
+        round->counts = sg_xrealloc(round->counts, worker + 1, sizeof *round->counts);
+        memset(round->counts + round->n_counts, 0, (worker + 1 - round->n_counts) * sizeof *round->counts);
+        round->n_counts = worker + 1;
+    }
+    round->counts[worker] = count;
+}
+
+/* --- rounds that are fixed -------------------------------------------------------------------------------------- */
+
+static sg_round_open *find_open(const sg_round *round, uint64_t step)
+{
+    for (uint32_t i = 0; i < round->n_open; i++) {
+        if (round->open[i].step == step)
+            return &round->open[i];
+    }
+    return NULL;
+}
+
+/* Few rounds are open at once (a worker holds two tickets), so the list stays short and is searched linearly. */
+static sg_round_open *open_round(sg_round *round, uint64_t step, const sg_round_terms *terms)
+{
+    sg_round_open *found = find_open(round, step);
+    if (found)
+        return found;
+    if (round->n_open == round->open_capacity) {
+        round->open_capacity = round->open_capacity ? 2 * round->open_capacity : 2;
+        round->open = sg_xrealloc(round->open, round->open_capacity, sizeof *round->open);
+    }
+    uint32_t at = round->n_open;
+    while (at > 0 && round->open[at - 1].step > step)
+        at--;
+    memmove(round->open + at + 1, round->open + at, (round->n_open - at) * sizeof *round->open);
+    round->n_open++;
+    round->open[at] = (sg_round_open){.step = step, .terms = *terms};
+    return &round->open[at];
+}
+
+static const char *differing_field(const sg_round_terms *a, const sg_round_terms *b)
+{
+    if (!sg_workers_equal(&a->members, &b->members))
+        return "members";
+    if (a->iteration != b->iteration)
+        return "iteration";
+    if (a->hyper != b->hyper)
+        return "hyper";
+    if (memcmp(&a->learning_rate, &b->learning_rate, sizeof a->learning_rate) != 0)
+        return "learning_rate";
+    return a->checkpoint_mark != b->checkpoint_mark ? "checkpoint_mark" : NULL;
+}
+
+/* --- contributions ---------------------------------------------------------------------------------------------- */
+
+static sg_round_verdict look_async(const sg_round *round, const sg_round_entry *entry)
+{
+    sg_round_count count = count_of(round, entry->worker);
+    if (count.incarnation > entry->incarnation)
+        return SG_ROUND_FENCED;
+    return count.incarnation == entry->incarnation && entry->step < count.next ? SG_ROUND_REPEAT : SG_ROUND_STORED;
+}
+
+sg_round_verdict sg_round_look(const sg_round *round, const sg_round_entry *entry, const char **field)
+{
+    if (!sg_workers_has(&entry->terms->members, entry->worker))
+        return SG_ROUND_NOT_A_MEMBER;
+    if (round->async)
+        return look_async(round, entry);
+    /* A worker pushes a step only when the one before was acknowledged, so all up to its last one are settled. */
+    if (entry->step < count_of(round, entry->worker).next)
+        return SG_ROUND_REPEAT;
+    if (entry->step > round->step)
+        return SG_ROUND_EARLY;
+    if (entry->step < round->step || round->closing)
+        return SG_ROUND_LATE;
+    const sg_round_open *open = find_open(round, entry->step);
+    const char *differs = open ? differing_field(&open->terms, entry->terms) : NULL;
+    if (differs && field)
+        *field = differs;
+    return differs ? SG_ROUND_DIFFERS : SG_ROUND_STORED;
+}
+
+sg_round_verdict sg_round_contribute(sg_round *round, const sg_round_entry *entry, const char **field)
+{
+    sg_round_verdict verdict = sg_round_look(round, entry, field);
+    if (verdict != SG_ROUND_STORED)
+        return verdict;
+    if (round->async)
+        round->pending++;
+    else
+        sg_workers_add(&open_round(round, entry->step, entry->terms)->contributed, entry->worker);
+    set_count(round, entry->worker, (sg_round_count){entry->incarnation, entry->step + 1});
+    return SG_ROUND_STORED;
+}
+
+void sg_round_excuse(sg_round *round, uint32_t worker, uint64_t step, const sg_round_terms *terms)
+{
+    SG_ASSERT(!round->async);
+    if (step < round->step || (step == round->step && round->closing))
+        return;
+    sg_workers_add(&open_round(round, step, terms)->excused, worker);
+}
+
+/* --- closing ---------------------------------------------------------------------------------------------------- */
+
+bool sg_round_missing(const sg_round *round, sg_workers *missing)
+{
+    const sg_round_open *open = round->async ? NULL : find_open(round, round->step);
+    if (!open)
+        return false;
+    sg_workers left = sg_workers_minus(&open->terms.members, &open->contributed);
+    *missing = sg_workers_minus(&left, &open->excused);
+    return sg_workers_count(missing) > 0;
+}
+
+bool sg_round_can_close(const sg_round *round)
+{
+    if (round->closing)
+        return false;
+    sg_workers missing;
+    return round->async ? round->pending > 0
+                        : find_open(round, round->step) != NULL && !sg_round_missing(round, &missing);
+}
+
+void sg_round_begin_close(sg_round *round)
+{
+    SG_ASSERT(sg_round_can_close(round));
+    round->closing = true;
+}
+
+void sg_round_end_close(sg_round *round)
+{
+    SG_ASSERT(round->closing);
+    round->closing = false;
+    if (round->async) {
+        round->pending--;
+    } else {
+        SG_ASSERT(round->n_open > 0 && round->open[0].step == round->step);
+        round->n_open--;
+        memmove(round->open, round->open + 1, round->n_open * sizeof *round->open);
+    }
+    round->step++;
+}
