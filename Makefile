@@ -49,6 +49,7 @@ LIBRARY := $(BUILD)/lib/libshardgrad.so
 ROOMS   := $(filter-out tests/e2e tests/bench tests/fuzz tests/support,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
 TESTS   := $(ROOMS:%=$(BUILD)/%/run)
 
+MAKEFLAGS += --no-builtin-rules
 .PHONY: all test bench lint fmt install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:

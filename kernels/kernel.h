@@ -47,8 +47,7 @@ typedef struct sg_kernel {
     uint64_t (*count_correct)(size_t rows, size_t cols, const void *logits, const uint32_t *labels);
 
     void (*fill)(size_t n_elems, double value, void *x);
-    void (*axpy)(size_t n_elems, double a, const void *x, void *y); /* y += a * x */
-    double (*get)(const void *x, size_t index);                     /* one element, on the host */
+    double (*get)(const void *x, size_t index); /* one element, on the host */
 } sg_kernel;
 
 /* Static storage, immutable. */

@@ -1,0 +1,93 @@
+/* worker/models/model.c - the table of built-in models, and what all of them share. */
+#include "worker/models/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WIDTH ((uint64_t)1 << 24) /* of any dimension of a variable: more is taken for a mistake */
+
+static const struct {
+    const char *name;
+    sg_status (*create)(const sg_model_options *options, sg_model *model, sg_error *err);
+} kinds[] = {
+    {"mlp", sg_mlp_create},
+};
+
+sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err)
+{
+    for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++) {
+        if (strcmp(kinds[i].name, options->name) != 0)
+            continue;
+        sg_model *made = sg_xcalloc(1, sizeof *made);
+        made->inputs = options->inputs;
+        made->classes = options->classes;
+        sg_status status = kinds[i].create(options, made, err);
+        if (status != SG_OK)
+            sg_model_destroy(made);
+        else
+            *model = made;
+        return status;
+    }
+    return sg_error_set(err, SG_CONFIG, "model.name: there is no model '%s'; wanted mlp", options->name);
+}
+
+void sg_model_destroy(sg_model *model)
+{
+    if (!model)
+        return;
+    for (size_t i = 0; i < model->n_variables; i++) {
+        free((char *)(uintptr_t)model->variables[i].name);
+        free(model->variables[i].value);
+        free(model->variables[i].gradient);
+    }
+    free(model->variables);
+    free(model);
+}
+
+void sg_model_initialize(sg_model *model, uint64_t seed)
+{
+    model->initialize(model, seed);
+}
+
+sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows)
+{
+    SG_ASSERT(sg_tape_kernel(tape)->elem_bytes == sizeof(float));
+    return model->forward(model, tape, sg_tape_input(tape, inputs, 2, (uint64_t[]){n_rows, model->inputs}));
+}
+
+sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape, sg_error *err)
+{
+    SG_ASSERT(rank <= SG_MAX_RANK);
+    sg_variable added = {.rank = rank};
+    size_t n_elems = 1;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (shape[i] < 1 || shape[i] > MAX_WIDTH || __builtin_mul_overflow(n_elems, shape[i], &n_elems) ||
+            n_elems > SIZE_MAX / sizeof(float) / 2)
+            return sg_error_set(err, SG_CONFIG, "model: %s would have a dimension of %llu; wanted 1 to %llu", name,
+                                (unsigned long long)shape[i], (unsigned long long)MAX_WIDTH);
+        added.shape[i] = shape[i];
+    }
+    size_t n_bytes = n_elems * sizeof(float);
+    added.value = sg_try_alloc_aligned(n_bytes);
+    added.gradient = sg_try_alloc_aligned(n_bytes);
+    if (!added.value || !added.gradient) {
+        free(added.value);
+        free(added.gradient);
+        return sg_error_set(err, SG_EXHAUSTED, "model: no memory for %zu elements of %s; make the model smaller",
+                            n_elems, name);
+    }
+    memset(added.value, 0, n_bytes);
+    memset(added.gradient, 0, n_bytes);
+    added.name = sg_xstrdup(name);
+    model->variables = sg_xrealloc(model->variables, model->n_variables + 1, sizeof *model->variables);
+    model->variables[model->n_variables++] = added;
+    return SG_OK;
+}
+
+sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index)
+{
+    SG_ASSERT(index < model->n_variables);
+    const sg_variable *variable = &model->variables[index];
+    return sg_tape_variable(tape, variable->value, variable->frozen ? NULL : variable->gradient, variable->rank,
+                            variable->shape);
+}
