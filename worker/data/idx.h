@@ -5,7 +5,9 @@
  *     2   1 byte    type of the elements; 8 = unsigned byte, the only one read here
  *     3   1 byte    number of dimensions n
  *     4   4n bytes  size of each dimension
- *     .   elements  in C order, nothing after them */
+ *     .   elements  in C order, nothing after them
+ *
+ * What follows the end of a compressed stream is not looked at, as gzip does. */
 #ifndef SG_WORKER_DATA_IDX_H
 #define SG_WORKER_DATA_IDX_H
 
