@@ -1,0 +1,119 @@
+/* worker/cli/progress.c - see progress.h. */
+#include "worker/cli/progress.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define PLAIN_LINE_EVERY_MS 5000u
+
+void sg_progress_init(sg_progress *progress, FILE *out, bool terminal, uint64_t total_steps, uint64_t steps_per_epoch)
+{
+    *progress =
+        (sg_progress){.out = out, .terminal = terminal, .total_steps = total_steps, .steps_per_epoch = steps_per_epoch};
+}
+
+static void add_sample(sg_progress *p, uint64_t now_ms, uint64_t examples)
+{
+    size_t at = p->n_samples++ % SG_PROGRESS_SAMPLES;
+    p->samples[at].at_ms = now_ms;
+    p->samples[at].examples = examples;
+}
+
+/* Examples per second over the samples that are kept; 0: not known. */
+static double speed(const sg_progress *p)
+{
+    if (p->n_samples < 2)
+        return 0;
+    size_t first = p->n_samples > SG_PROGRESS_SAMPLES ? p->n_samples % SG_PROGRESS_SAMPLES : 0;
+    size_t last = (p->n_samples - 1) % SG_PROGRESS_SAMPLES;
+    uint64_t ms = p->samples[last].at_ms - p->samples[first].at_ms;
+    if (ms == 0 || p->samples[last].examples <= p->samples[first].examples)
+        return 0;
+    return 1000.0 * (double)(p->samples[last].examples - p->samples[first].examples) / (double)ms;
+}
+
+/* "  0:41 left"; nothing where the speed or the size of a step is not known. */
+static void format_time_left(const sg_progress *p, const sg_progress_state *state, char *out, size_t out_bytes)
+{
+    double examples_per_second = speed(p);
+    out[0] = '\0';
+    if (examples_per_second == 0 || state->steps == 0 || state->steps >= p->total_steps)
+        return;
+    double per_step = (double)state->examples / (double)state->steps;
+    double seconds = (double)(p->total_steps - state->steps) * per_step / examples_per_second;
+    if (seconds < 3600 * 1000.0) {
+        unsigned long s = (unsigned long)(seconds + 0.5);
+        if (s < 3600)
+            snprintf(out, out_bytes, "  %lu:%02lu left", s / 60, s % 60);
+        else
+            snprintf(out, out_bytes, "  %lu:%02lu:%02lu left", s / 3600, s / 60 % 60, s % 60);
+    }
+}
+
+void sg_progress_format(const sg_progress *p, const sg_progress_state *state, char *out, size_t out_bytes)
+{
+    if (state->steps == 0 && state->waiting != NULL && state->waiting[0] != '\0') {
+        snprintf(out, out_bytes, "waiting for %s", state->waiting);
+        return;
+    }
+    char loss[32] = "", rate[48] = "", left[48];
+    uint64_t epochs = (p->total_steps + p->steps_per_epoch - 1) / p->steps_per_epoch;
+    uint64_t begun = state->steps < p->total_steps ? state->steps : p->total_steps - 1;
+    if (!isnan(state->loss))
+        snprintf(loss, sizeof(loss), "  loss %.4f", (double)state->loss);
+    if (speed(p) > 0)
+        snprintf(rate, sizeof(rate), "  %.0f examples/s", speed(p));
+    format_time_left(p, state, left, sizeof(left));
+    snprintf(out, out_bytes, "epoch %llu/%llu  step %llu/%llu%s%s%s",
+             (unsigned long long)(begun / p->steps_per_epoch + 1), (unsigned long long)epochs,
+             (unsigned long long)state->steps, (unsigned long long)p->total_steps, loss, rate, left);
+}
+
+/* Whether a plain line is due: every few seconds, and when what is waited for changes. */
+static bool plain_line_due(sg_progress *p, uint64_t now_ms, const sg_progress_state *state)
+{
+    const char *waiting = state->steps == 0 && state->waiting != NULL ? state->waiting : "";
+    bool news = strncmp(waiting, p->waiting, sizeof(p->waiting) - 1) != 0 && waiting[0] != '\0';
+    snprintf(p->waiting, sizeof(p->waiting), "%s", waiting);
+    if (!news && (now_ms - p->printed_ms < PLAIN_LINE_EVERY_MS || (state->steps == 0 && waiting[0] == '\0')))
+        return false;
+    p->printed_ms = now_ms;
+    return true;
+}
+
+void sg_progress_update(sg_progress *p, uint64_t now_ms, const sg_progress_state *state)
+{
+    if (p->printed_ms == 0)
+        p->printed_ms = now_ms;
+    /* The speed counts from the first step on: before it, processes start and wait for each other. */
+    if (state->steps > 0)
+        add_sample(p, now_ms, state->examples);
+    char line[512];
+    sg_progress_format(p, state, line, sizeof(line));
+    if (p->terminal) {
+        fprintf(p->out, "\r\033[K%s", line);
+        p->drawn = true;
+    } else if (plain_line_due(p, now_ms, state))
+        fprintf(p->out, "%s\n", line);
+    fflush(p->out);
+}
+
+void sg_progress_clear(sg_progress *p)
+{
+    if (p->drawn)
+        fprintf(p->out, "\r\033[K");
+    p->drawn = false;
+    fflush(p->out);
+}
+
+void sg_progress_print(sg_progress *p, const char *format, ...)
+{
+    sg_progress_clear(p);
+    va_list args;
+    va_start(args, format);
+    vfprintf(p->out, format, args);
+    va_end(args);
+    fputc('\n', p->out);
+    fflush(p->out);
+}

@@ -1,0 +1,48 @@
+/* worker/cli/progress.h - shows how training goes: one line that is drawn again and again on a terminal, a plain line
+ * every few seconds elsewhere. Other lines are printed through it, so that they never cut into the drawn one.
+ *
+ * Threads: one at a time. */
+#ifndef SG_WORKER_CLI_PROGRESS_H
+#define SG_WORKER_CLI_PROGRESS_H
+
+#include <stdio.h>
+
+#include "common/status.h"
+
+#define SG_PROGRESS_SAMPLES 16u
+
+/* How far the job is. */
+typedef struct sg_progress_state {
+    uint64_t steps;      /* finished */
+    uint64_t examples;   /* seen in all of them */
+    float loss;          /* newest; NaN: none yet */
+    const char *waiting; /* for whom the job waits before its first step; "" or NULL: nobody */
+} sg_progress_state;
+
+/* A value; zeroed and then filled in by sg_progress_init. */
+typedef struct sg_progress {
+    FILE *out;
+    bool terminal; /* redraw one line */
+    uint64_t total_steps, steps_per_epoch;
+    /* The newest samples, for the speed: a ring, examples seen at a time. */
+    struct {
+        uint64_t at_ms, examples;
+    } samples[SG_PROGRESS_SAMPLES];
+    size_t n_samples;
+    uint64_t printed_ms; /* when the last plain line was printed; 0: never */
+    bool drawn;          /* a line stands on the terminal */
+    char waiting[256];   /* what was last said about waiting */
+} sg_progress;
+
+void sg_progress_init(sg_progress *progress, FILE *out, bool terminal, uint64_t total_steps, uint64_t steps_per_epoch);
+/* Draws or prints, if it is time. */
+void sg_progress_update(sg_progress *progress, uint64_t now_ms, const sg_progress_state *state);
+/* Prints a line of its own. */
+void sg_progress_print(sg_progress *progress, const char *format, ...) SG_PRINTF(2, 3);
+/* Takes the drawn line away. */
+void sg_progress_clear(sg_progress *progress);
+
+/* The line itself, without a newline: "epoch 2/5  step 612/2345  loss 0.4312  21034 examples/s  0:41 left". */
+void sg_progress_format(const sg_progress *progress, const sg_progress_state *state, char *out, size_t out_bytes);
+
+#endif

@@ -1,0 +1,110 @@
+/* worker/cli/status_query.c - see status_query.h. */
+#include "worker/cli/status_query.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/address.h"
+#include "common/rpc_client.h"
+
+struct sg_status_query {
+    const sg_config *config;
+    char *coordinator; /* NULL: from the config */
+    sg_rpc_client *client;
+    sg_rpc_channel *channel; /* NULL until the address is known */
+    /* guarded by mutex: the outcome of the call under way */
+    pthread_mutex_t mutex;
+    pthread_cond_t finished;
+    bool done;
+    sg_status status;
+    sg_error error;
+    Shardgrad__V1__StatusResponse *response;
+};
+
+sg_status_query *sg_status_query_create(const sg_config *config, const char *coordinator)
+{
+    sg_status_query *query = sg_xcalloc(1, sizeof(*query));
+    query->config = config;
+    query->coordinator = coordinator != NULL ? sg_xstrdup(coordinator) : NULL;
+    pthread_mutex_init(&query->mutex, NULL);
+    pthread_cond_init(&query->finished, NULL);
+    query->client =
+        sg_rpc_client_create(&(sg_rpc_client_options){.threads = 1, .message_bytes = config->message_bytes});
+    return query;
+}
+
+void sg_status_query_destroy(sg_status_query *query)
+{
+    if (query == NULL)
+        return;
+    sg_rpc_client_destroy(query->client);
+    pthread_cond_destroy(&query->finished);
+    pthread_mutex_destroy(&query->mutex);
+    free(query->coordinator);
+    free(query);
+}
+
+/* The channel to ps 0. A local ps that chose its port may have written another address since: then a new one. */
+static sg_status find_channel(sg_status_query *query, sg_error *err)
+{
+    char address[SG_ADDRESS_BYTES];
+    if (query->coordinator != NULL)
+        snprintf(address, sizeof(address), "%s", query->coordinator);
+    else {
+        sg_status status = sg_address_find(query->config, 0, address, err);
+        if (status != SG_OK)
+            return status;
+    }
+    if (query->channel == NULL || strcmp(sg_rpc_channel_address(query->channel), address) != 0)
+        query->channel = sg_rpc_client_channel(query->client, address);
+    return SG_OK;
+}
+
+/* An sg_rpc_done, on the poller thread. */
+static void take_reply(void *user, sg_status status, const sg_error *error, const sg_wire_message *reply)
+{
+    sg_status_query *query = user;
+    sg_wire_parts parts = {0};
+    sg_error unpack_error = {0};
+    if (status == SG_OK) {
+        status = sg_wire_unpack(reply, &shardgrad__v1__status_response__descriptor, &parts, &unpack_error);
+        error = &unpack_error;
+    }
+    pthread_mutex_lock(&query->mutex);
+    query->status = status;
+    if (status == SG_OK) {
+        query->response = (Shardgrad__V1__StatusResponse *)parts.head;
+        parts.head = NULL;
+    } else
+        query->error = *error;
+    query->done = true;
+    pthread_cond_signal(&query->finished);
+    pthread_mutex_unlock(&query->mutex);
+    sg_wire_parts_deinit(&parts);
+}
+
+sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms, Shardgrad__V1__StatusResponse **response,
+                              sg_error *err)
+{
+    sg_status status = find_channel(query, err);
+    if (status != SG_OK)
+        return status;
+    Shardgrad__V1__StatusRequest request = SHARDGRAD__V1__STATUS_REQUEST__INIT;
+    sg_wire_message *message;
+    status = sg_wire_pack(&request.base, NULL, 0, &message, err);
+    if (status != SG_OK)
+        return status;
+    query->done = false;
+    sg_rpc_pending *pending = sg_rpc_channel_call(query->channel, "/shardgrad.v1.CoordinatorService/Status", message,
+                                                  timeout_ms, take_reply, query);
+    pthread_mutex_lock(&query->mutex);
+    while (!query->done)
+        pthread_cond_wait(&query->finished, &query->mutex);
+    pthread_mutex_unlock(&query->mutex);
+    sg_rpc_pending_release(pending);
+    if (query->status != SG_OK)
+        return sg_error_set(err, query->status, "%s: %s", sg_rpc_channel_address(query->channel), query->error.message);
+    *response = query->response;
+    return SG_OK;
+}

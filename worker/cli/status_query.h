@@ -1,0 +1,22 @@
+/* worker/cli/status_query.h - asks the coordinator how the job stands.
+ *
+ * A query blocks its thread and may be made from any one thread at a time; it can be made again and again. */
+#ifndef SG_WORKER_CLI_STATUS_QUERY_H
+#define SG_WORKER_CLI_STATUS_QUERY_H
+
+#include "common/config.h"
+#include "shardgrad/v1/coordinator.pb-c.h"
+
+typedef struct sg_status_query sg_status_query;
+
+/* `coordinator`: host:port, or NULL for ps 0 of the config (which must outlive the query). Never fails: nothing is
+ * connected yet. Destroyed by sg_status_query_destroy. */
+sg_status_query *sg_status_query_create(const sg_config *config, const char *coordinator);
+void sg_status_query_destroy(sg_status_query *query); /* NULL is fine */
+
+/* Asks once. On success *response is freed by shardgrad__v1__status_response__free_unpacked(response, NULL). Errors:
+ * NOT_READY (the coordinator's address is not known yet), UNAVAILABLE, TIMEOUT. */
+SG_MUST_USE sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms,
+                                          Shardgrad__V1__StatusResponse **response, sg_error *err);
+
+#endif

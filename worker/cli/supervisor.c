@@ -1,0 +1,250 @@
+/* worker/cli/supervisor.c - see supervisor.h. */
+#include "worker/cli/supervisor.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE_BYTES 4096u
+
+typedef struct child {
+    sg_supervisor *supervisor;
+    uv_process_t process;
+    uv_pipe_t pipe; /* its standard error */
+    char who[32];
+    bool alive;
+    int64_t exit_code; /* of the process, once it is not alive, and the signal that ended it or 0 */
+    int signal_number;
+    int n_open;            /* handles that are not closed yet: process and pipe */
+    char read[LINE_BYTES]; /* where the loop puts what it reads */
+    char line[LINE_BYTES]; /* begun, not ended */
+    size_t n_line;
+    char last_error[SG_ERROR_MESSAGE_BYTES / 2]; /* its last line of level ERROR, or that is no log line */
+} child;
+
+struct sg_supervisor {
+    sg_supervisor_options options;
+    uv_timer_t grace;
+    bool stopping;
+    child **children;
+    size_t n_children;
+    int failure;
+    sg_error error;
+};
+
+sg_supervisor *sg_supervisor_create(const sg_supervisor_options *options)
+{
+    sg_supervisor *s = sg_xcalloc(1, sizeof(*s));
+    s->options = *options;
+    uv_timer_init(options->loop, &s->grace);
+    s->grace.data = s;
+    return s;
+}
+
+static void free_when_closed(uv_handle_t *handle)
+{
+    sg_supervisor *s = handle->data;
+    for (size_t i = 0; i < s->n_children; i++)
+        free(s->children[i]);
+    free(s->children);
+    free(s);
+}
+
+void sg_supervisor_destroy(sg_supervisor *s)
+{
+    if (s == NULL)
+        return;
+    SG_ASSERT(sg_supervisor_n_alive(s) == 0);
+    uv_close((uv_handle_t *)&s->grace, free_when_closed);
+}
+
+size_t sg_supervisor_n_alive(const sg_supervisor *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_children; i++)
+        n += s->children[i]->alive;
+    return n;
+}
+
+static void send_to_all(sg_supervisor *s, int signal_number)
+{
+    for (size_t i = 0; i < s->n_children; i++)
+        if (s->children[i]->alive)
+            uv_process_kill(&s->children[i]->process, signal_number);
+}
+
+static void on_grace_over(uv_timer_t *timer)
+{
+    send_to_all(timer->data, SIGKILL);
+}
+
+void sg_supervisor_stop(sg_supervisor *s)
+{
+    if (s->stopping)
+        return;
+    s->stopping = true;
+    send_to_all(s, SIGTERM);
+    uv_timer_start(&s->grace, on_grace_over, s->options.grace_ms, 0);
+}
+
+void sg_supervisor_kill(sg_supervisor *s)
+{
+    s->stopping = true;
+    send_to_all(s, SIGKILL);
+}
+
+const char *sg_supervisor_log_text(const char *line, char *level)
+{
+    static const char *const levels[] = {"DEBUG", "INFO", "WARN", "ERROR"};
+    *level = '\0';
+    /* 2026-11-29T10:15:02.123Z */
+    if (strlen(line) < 26 || line[10] != 'T' || line[23] != 'Z' || line[24] != ' ')
+        return line;
+    const char *word = line + 25;
+    size_t n_word = strcspn(word, " ");
+    for (size_t i = 0; i < SG_ARRAY_LEN(levels); i++)
+        if (strlen(levels[i]) == n_word && strncmp(levels[i], word, n_word) == 0)
+            *level = levels[i][0];
+    if (*level == '\0' || word[n_word] == '\0')
+        return line;
+    const char *who_end = strchr(word + n_word + 1, ' ');
+    return who_end != NULL ? who_end + 1 : word + n_word;
+}
+
+static void end_line(child *c)
+{
+    c->line[c->n_line] = '\0';
+    c->n_line = 0;
+    char level;
+    const char *text = sg_supervisor_log_text(c->line, &level);
+    if ((level == 'E' || level == '\0') && text[0] != '\0')
+        snprintf(c->last_error, sizeof(c->last_error), "%.*s", (int)sizeof(c->last_error) - 1, text);
+    c->supervisor->options.on_line(c->supervisor->options.user, c->who, c->line);
+}
+
+static void report_if_over(sg_supervisor *s)
+{
+    for (size_t i = 0; i < s->n_children; i++)
+        if (s->children[i]->n_open > 0)
+            return;
+    uv_timer_stop(&s->grace);
+    s->options.on_ended(s->options.user);
+}
+
+/* Judges how a child ended, once its last word was read. */
+static void judge(child *c)
+{
+    sg_supervisor *s = c->supervisor;
+    if (s->stopping)
+        return;
+    if (c->exit_code == 0 && c->signal_number == 0) {
+        s->options.on_finished(s->options.user, c->who, sg_supervisor_n_alive(s));
+        return;
+    }
+    const char *colon = c->last_error[0] != '\0' ? ": " : "";
+    if (c->signal_number != 0) {
+        bool bug = c->signal_number == SIGSEGV || c->signal_number == SIGABRT || c->signal_number == SIGBUS ||
+                   c->signal_number == SIGFPE || c->signal_number == SIGILL;
+        s->failure = sg_status_exit_code(bug ? SG_INTERNAL : SG_PEER_LOST);
+        (void)!sg_error_set(&s->error, bug ? SG_INTERNAL : SG_PEER_LOST, "%s was ended by signal %d (%s)%s%s", c->who,
+                            c->signal_number, strsignal(c->signal_number), colon, c->last_error);
+    } else {
+        s->failure = (int)c->exit_code;
+        (void)!sg_error_set(&s->error, SG_PEER_LOST, "%s failed with exit code %d%s%s", c->who, s->failure, colon,
+                            c->last_error);
+    }
+    sg_supervisor_stop(s);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    child *c = handle->data;
+    if (--c->n_open > 0)
+        return;
+    judge(c);
+    report_if_over(c->supervisor);
+}
+
+static void on_process_exit(uv_process_t *process, int64_t exit_code, int signal_number)
+{
+    child *c = process->data;
+    c->alive = false;
+    c->exit_code = exit_code;
+    c->signal_number = signal_number;
+    uv_close((uv_handle_t *)process, on_closed);
+}
+
+static void lend_line(uv_handle_t *handle, size_t wanted_bytes, uv_buf_t *buffer)
+{
+    child *c = handle->data;
+    (void)wanted_bytes;
+    *buffer = uv_buf_init(c->read, sizeof(c->read));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buffer)
+{
+    child *c = stream->data;
+    if (n_read < 0) {
+        if (c->n_line > 0)
+            end_line(c);
+        uv_close((uv_handle_t *)stream, on_closed);
+        return;
+    }
+    for (ssize_t i = 0; i < n_read; i++) {
+        if (buffer->base[i] == '\n' || c->n_line == LINE_BYTES - 1)
+            end_line(c);
+        if (buffer->base[i] != '\n')
+            c->line[c->n_line++] = buffer->base[i];
+    }
+}
+
+static child *add_child(sg_supervisor *s, const char *who)
+{
+    child *c = sg_xcalloc(1, sizeof(*c));
+    c->supervisor = s;
+    snprintf(c->who, sizeof(c->who), "%s", who);
+    s->children = sg_xrealloc(s->children, s->n_children + 1, sizeof(*s->children));
+    s->children[s->n_children++] = c;
+    c->process.data = c;
+    uv_pipe_init(s->options.loop, &c->pipe, 0);
+    c->pipe.data = c;
+    return c;
+}
+
+sg_status sg_supervisor_start(sg_supervisor *s, const char *who, char *const *argv, sg_error *err)
+{
+    child *c = add_child(s, who);
+    uv_stdio_container_t stdio[4] = {
+        {.flags = UV_IGNORE},
+        {.flags = UV_IGNORE},
+        {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&c->pipe},
+        {.flags = UV_INHERIT_FD, .data.fd = s->options.shared_fd},
+    };
+    uv_process_options_t options = {
+        .exit_cb = on_process_exit,
+        .file = argv[0],
+        .args = (char **)(uintptr_t)argv,
+        .flags = UV_PROCESS_DETACHED,
+        .stdio = stdio,
+        .stdio_count = s->options.shared_fd >= 0 ? 4 : 3,
+    };
+    c->n_open = 2;
+    int failed = uv_spawn(s->options.loop, &c->process, &options);
+    if (failed != 0) {
+        c->exit_code = sg_status_exit_code(SG_NOT_FOUND);
+        uv_close((uv_handle_t *)&c->process, on_closed);
+        uv_close((uv_handle_t *)&c->pipe, on_closed);
+        sg_supervisor_stop(s);
+        return sg_error_set(err, SG_NOT_FOUND, "cannot start %s (%s): %s", who, argv[0], uv_strerror(failed));
+    }
+    c->alive = true;
+    uv_read_start((uv_stream_t *)&c->pipe, lend_line, on_read);
+    return SG_OK;
+}
+
+int sg_supervisor_failure(const sg_supervisor *s, sg_error *err)
+{
+    if (s->failure != 0 && err != NULL)
+        *err = s->error;
+    return s->failure;
+}

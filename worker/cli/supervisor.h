@@ -1,0 +1,52 @@
+/* worker/cli/supervisor.h - starts processes, reads what they say, and makes sure that all of them end.
+ *
+ * The first that fails (an exit code other than 0, or a signal that nobody here sent) is remembered and the others are
+ * told to stop: SIGTERM, and SIGKILL after grace_ms. Each child is a session of its own, so that Ctrl-C at the terminal
+ * reaches only the supervisor's owner, which decides. A child gets `--parent` (common/parent.h) from the owner, so that
+ * it ends also when this process is killed.
+ *
+ * Threads: all of it on the thread that runs the loop. */
+#ifndef SG_WORKER_CLI_SUPERVISOR_H
+#define SG_WORKER_CLI_SUPERVISOR_H
+
+#include <uv.h>
+
+#include "common/status.h"
+
+typedef struct sg_supervisor sg_supervisor;
+
+typedef struct sg_supervisor_options {
+    uv_loop_t *loop;
+    uint64_t grace_ms;
+    int shared_fd; /* stays open in every child, so that a lock on it outlives this process; -1: none */
+    /* A line that a child wrote to its standard error, without the newline. */
+    void (*on_line)(void *user, const char *who, const char *line);
+    /* A child ended well: how many of those that were started still run. Not called once something has failed. */
+    void (*on_finished)(void *user, const char *who, size_t n_alive);
+    /* Once, when the last child has ended and everything it wrote was handed over. */
+    void (*on_ended)(void *user);
+    void *user;
+} sg_supervisor_options;
+
+sg_supervisor *sg_supervisor_create(const sg_supervisor_options *options);
+/* After on_ended, or when nothing was started; the caller runs the loop once more until it is empty. NULL is fine. */
+void sg_supervisor_destroy(sg_supervisor *supervisor);
+
+/* Starts argv[0] (looked up in PATH if it has no slash) as `who`. Errors: NOT_FOUND. On failure the children that
+ * already run are told to stop. */
+SG_MUST_USE sg_status sg_supervisor_start(sg_supervisor *supervisor, const char *who, char *const *argv, sg_error *err);
+
+/* SIGTERM to all that live, SIGKILL after grace_ms; what they exit with counts as failure no more. */
+void sg_supervisor_stop(sg_supervisor *supervisor);
+/* SIGKILL to all that live. */
+void sg_supervisor_kill(sg_supervisor *supervisor);
+size_t sg_supervisor_n_alive(const sg_supervisor *supervisor);
+
+/* The exit code of the first failure, 0 if nothing failed. err says which process failed, how, and its last word. */
+int sg_supervisor_failure(const sg_supervisor *supervisor, sg_error *err);
+
+/* Takes a log line "TIME LEVEL WHO EVENT FIELDS" apart: returns what follows WHO, and the level's first letter; `line`
+ * itself and '\0' if it is none. */
+const char *sg_supervisor_log_text(const char *line, char *level);
+
+#endif

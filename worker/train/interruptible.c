@@ -1,0 +1,69 @@
+/* worker/train/interruptible.c - see interruptible.h. */
+#include "worker/train/interruptible.h"
+
+#include <signal.h>
+#include <unistd.h>
+#include <uv.h>
+
+typedef struct run {
+    const sg_interruptible *what;
+    uv_signal_t signals[3];
+    uv_async_t over; /* the work has ended */
+    int signal_number;
+    sg_status status;
+    sg_error error;
+} run;
+
+static void do_work(void *user)
+{
+    run *r = user;
+    r->status = r->what->work(r->what->user, &r->error);
+    uv_async_send(&r->over);
+}
+
+static void on_signal(uv_signal_t *handle, int signal_number)
+{
+    run *r = handle->data;
+    if (r->signal_number != 0)
+        _exit(128 + signal_number);
+    r->signal_number = signal_number;
+    r->what->stop(r->what->user);
+}
+
+static void on_over(uv_async_t *async)
+{
+    run *r = async->data;
+    for (size_t i = 0; i < SG_ARRAY_LEN(r->signals); i++)
+        uv_close((uv_handle_t *)&r->signals[i], NULL);
+    uv_close((uv_handle_t *)async, NULL);
+}
+
+sg_status sg_interruptible_run(const sg_interruptible *interruptible, int *signal_number, sg_error *err)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    run r = {.what = interruptible};
+    uv_loop_t loop;
+    uv_thread_t thread;
+    SG_ASSERT(uv_loop_init(&loop) == 0 && uv_async_init(&loop, &r.over, on_over) == 0);
+    r.over.data = &r;
+    for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
+        uv_signal_init(&loop, &r.signals[i]);
+        r.signals[i].data = &r;
+        uv_signal_start(&r.signals[i], on_signal, numbers[i]);
+    }
+    SG_ASSERT(uv_thread_create(&thread, do_work, &r) == 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_thread_join(&thread);
+    SG_ASSERT(uv_loop_close(&loop) == 0);
+    *signal_number = r.signal_number;
+    if (r.status != SG_OK && err != NULL)
+        *err = r.error;
+    return r.status;
+}
+
+int sg_interruptible_exit_code(sg_status status, int signal_number)
+{
+    if (signal_number != 0 && (status == SG_OK || status == SG_CANCELLED))
+        return signal_number == SIGINT ? 130 : 0;
+    return sg_status_exit_code(status);
+}

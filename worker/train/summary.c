@@ -1,0 +1,106 @@
+/* worker/train/summary.c - see summary.h. */
+#include "worker/train/summary.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/folder.h"
+
+static json_t *real_or_null(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static char *summary_path(const char *run_dir)
+{
+    return sg_xprintf("%s/summary.json", run_dir);
+}
+
+sg_status sg_summary_write(const sg_summary *s, const char *run_dir, sg_error *err)
+{
+    json_t *root = json_pack(
+        "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s, s:s, s:s}", "mode", s->mode, "ps", (json_int_t)s->ps, "workers",
+        (json_int_t)s->workers, "steps", (json_int_t)s->steps, "seconds", real_or_null(s->seconds),
+        "examples_per_second", real_or_null(s->examples_per_second), "final_train_loss",
+        real_or_null(s->final_train_loss), "test_accuracy", real_or_null(s->test_accuracy), "parameters_sha256",
+        s->parameters_sha256, "initial_parameters_sha256", s->initial_parameters_sha256, "version", s->version);
+    SG_ASSERT(root != NULL);
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    json_decref(root);
+    SG_ASSERT(text != NULL);
+    char *line = sg_xprintf("%s\n", text);
+    char *path = summary_path(run_dir);
+    sg_status status = sg_folder_write(path, line, strlen(line), err);
+    free(path);
+    free(line);
+    free(text);
+    return status;
+}
+
+static void copy_text(const char *from, char *to, size_t to_bytes)
+{
+    snprintf(to, to_bytes, "%s", from);
+}
+
+static sg_status take_apart(json_t *root, const char *path, sg_summary *s, sg_error *err)
+{
+    const char *mode, *hash, *initial_hash, *version;
+    json_int_t ps, workers, steps;
+    json_t *seconds, *speed, *loss, *accuracy;
+    json_error_t fault;
+    if (json_unpack_ex(root, &fault, 0, "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s, s:s, s:s}", "mode", &mode, "ps",
+                       &ps, "workers", &workers, "steps", &steps, "seconds", &seconds, "examples_per_second", &speed,
+                       "final_train_loss", &loss, "test_accuracy", &accuracy, "parameters_sha256", &hash,
+                       "initial_parameters_sha256", &initial_hash, "version", &version) != 0)
+        return sg_error_set(err, SG_DATA, "%s: %s; it is not a summary of this version", path, fault.text);
+    s->ps = (uint64_t)ps;
+    s->workers = (uint64_t)workers;
+    s->steps = (uint64_t)steps;
+    s->seconds = json_number_value(seconds);
+    s->examples_per_second = json_number_value(speed);
+    s->final_train_loss = json_is_null(loss) ? NAN : json_number_value(loss);
+    s->test_accuracy = json_number_value(accuracy);
+    copy_text(mode, s->mode, sizeof(s->mode));
+    copy_text(hash, s->parameters_sha256, sizeof(s->parameters_sha256));
+    copy_text(initial_hash, s->initial_parameters_sha256, sizeof(s->initial_parameters_sha256));
+    copy_text(version, s->version, sizeof(s->version));
+    return SG_OK;
+}
+
+sg_status sg_summary_read(const char *run_dir, sg_summary *summary, sg_error *err)
+{
+    char *path = summary_path(run_dir);
+    json_error_t fault;
+    json_t *root = json_load_file(path, 0, &fault);
+    sg_status status;
+    if (root != NULL)
+        status = take_apart(root, path, summary, err);
+    else if (access(path, R_OK) != 0)
+        status = sg_error_set(err, SG_NOT_FOUND, "%s: there is no such file", path);
+    else
+        status = sg_error_set(err, SG_DATA, "%s:%d: %s", path, fault.line, fault.text);
+    json_decref(root);
+    free(path);
+    return status;
+}
+
+void sg_summary_losses_add(sg_summary_losses *l, double loss, uint64_t examples)
+{
+    size_t at = l->n++ % SG_SUMMARY_LOSSES;
+    l->losses[at] = loss;
+    l->examples[at] = examples;
+}
+
+double sg_summary_losses_mean(const sg_summary_losses *l)
+{
+    double sum = 0;
+    uint64_t examples = 0;
+    for (size_t i = 0; i < SG_SUMMARY_LOSSES && i < l->n; i++) {
+        sum += l->losses[i] * (double)l->examples[i];
+        examples += l->examples[i];
+    }
+    return examples > 0 ? sum / (double)examples : NAN;
+}

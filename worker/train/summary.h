@@ -1,0 +1,36 @@
+/* worker/train/summary.h - summary.json of a run directory: what came out of a run, for people and scripts.
+ *
+ * worker/README.md says what each field means. */
+#ifndef SG_WORKER_TRAIN_SUMMARY_H
+#define SG_WORKER_TRAIN_SUMMARY_H
+
+#include "worker/train/workload.h"
+
+typedef struct sg_summary {
+    char mode[16]; /* "sync", "async", "local" */
+    uint64_t ps, workers, steps;
+    double seconds, examples_per_second;
+    double final_train_loss; /* NaN (null in the file): no step was made */
+    double test_accuracy;
+    char parameters_sha256[SG_WORKLOAD_HASH_BYTES];
+    char initial_parameters_sha256[SG_WORKLOAD_HASH_BYTES];
+    char version[32];
+} sg_summary;
+
+/* Replaces run_dir/summary.json, whole or not at all. Errors: NOT_FOUND (it cannot be written). */
+SG_MUST_USE sg_status sg_summary_write(const sg_summary *summary, const char *run_dir, sg_error *err);
+/* Errors: NOT_FOUND, DATA (not a summary). */
+SG_MUST_USE sg_status sg_summary_read(const char *run_dir, sg_summary *summary, sg_error *err);
+
+/* Mean of the newest losses of a training: the last of at most SG_SUMMARY_LOSSES steps, weighted by their examples.
+ * A value; zeroed is empty. */
+#define SG_SUMMARY_LOSSES 100u
+typedef struct sg_summary_losses {
+    double losses[SG_SUMMARY_LOSSES];
+    uint64_t examples[SG_SUMMARY_LOSSES];
+    uint64_t n; /* added in all */
+} sg_summary_losses;
+void sg_summary_losses_add(sg_summary_losses *losses, double loss, uint64_t examples);
+double sg_summary_losses_mean(const sg_summary_losses *losses); /* NaN if there is none */
+
+#endif

@@ -1,0 +1,249 @@
+/* worker/train/trainer.c - see trainer.h. */
+#include "worker/train/trainer.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "shardgrad/client.h"
+#include "worker/train/evaluate.h"
+
+struct sg_trainer {
+    sg_trainer_options options;
+    /* guarded by mutex: what sg_trainer_stop needs */
+    pthread_mutex_t mutex;
+    bool stopped;
+    sg_client *client; /* NULL while there is none to interrupt */
+
+    /* of the thread that runs */
+    sg_workload *workload; /* guarded by mutex while it is set */
+    sg_step step;          /* the newest ticket */
+    uint64_t epoch;        /* that was begun last */
+    sg_summary_losses losses;
+    uint64_t started_ns, ended_ns; /* of the first step and of the last */
+    char initial_sha256[SG_WORKLOAD_HASH_BYTES];
+};
+
+sg_trainer *sg_trainer_create(const sg_trainer_options *options)
+{
+    sg_trainer *t = sg_xcalloc(1, sizeof(*t));
+    t->options = *options;
+    pthread_mutex_init(&t->mutex, NULL);
+    return t;
+}
+
+void sg_trainer_destroy(sg_trainer *t)
+{
+    if (t == NULL)
+        return;
+    sg_workload_destroy(t->workload);
+    pthread_mutex_destroy(&t->mutex);
+    free(t);
+}
+
+const sg_workload *sg_trainer_workload(const sg_trainer *t)
+{
+    return t->workload;
+}
+
+void sg_trainer_stop(sg_trainer *t)
+{
+    pthread_mutex_lock(&t->mutex);
+    t->stopped = true;
+    if (t->workload != NULL)
+        sg_workload_stop(t->workload);
+    if (t->client != NULL)
+        sg_client_interrupt(t->client);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+static bool is_stopped(void *user)
+{
+    sg_trainer *t = user;
+    pthread_mutex_lock(&t->mutex);
+    bool stopped = t->stopped;
+    pthread_mutex_unlock(&t->mutex);
+    return stopped;
+}
+
+/* From here on sg_trainer_stop reaches the client and the workload; both may be NULL. */
+static void expose(sg_trainer *t, sg_client *client, sg_workload *workload)
+{
+    pthread_mutex_lock(&t->mutex);
+    t->client = client;
+    t->workload = workload;
+    if (t->stopped && client != NULL)
+        sg_client_interrupt(client);
+    if (t->stopped && workload != NULL)
+        sg_workload_stop(workload);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+/* --- training ------------------------------------------------------------------------------------------------- */
+
+static void log_epoch(sg_trainer *t)
+{
+    uint64_t epoch = t->step.iteration / t->workload->steps_per_epoch;
+    if (epoch == t->epoch)
+        return;
+    t->epoch = epoch;
+    sg_log_info(t->options.log, "epoch", "begun=%" PRIu64 " step=%" PRIu64 " steps=%" PRIu64 " loss=%.4f", epoch + 1,
+                t->step.iteration, t->workload->total_steps, sg_summary_losses_mean(&t->losses));
+}
+
+static sg_status do_step(sg_trainer *t, sg_client *client, uint64_t next, sg_error *err)
+{
+    log_epoch(t);
+    sg_status status = sg_workload_gradient(t->workload, &t->step, next, err);
+    if (status == SG_OK)
+        status = sg_client_end_step(client, &t->step, err);
+    if (status != SG_OK)
+        return status;
+    sg_summary_losses_add(&t->losses, t->step.loss, t->step.examples);
+    if (t->options.on_step != NULL)
+        t->options.on_step(t->options.user, &t->step);
+    return SG_OK;
+}
+
+/* The loop of shardgrad/client.h. It ends with a ticket beyond the last step, which is never pushed. */
+static sg_status train(sg_trainer *t, sg_client *client, sg_error *err)
+{
+    for (uint64_t last = 0;; last = t->step.number) {
+        sg_status status = sg_client_begin_step(client, &t->step, err);
+        if (status != SG_OK)
+            return status;
+        t->ended_ns = sg_clock_ns();
+        if (t->started_ns == 0) {
+            t->started_ns = t->ended_ns;
+            sg_log_info(t->options.log, "training", "step=%" PRIu64 " rank=%u size=%u", t->step.number, t->step.rank,
+                        t->step.size);
+        }
+        if (t->step.iteration >= t->workload->total_steps)
+            return SG_OK;
+        /* With several workers in async mode the numbers of one worker's batches are about that far apart. */
+        uint64_t stride = t->step.number > last ? t->step.number - last : 1;
+        status = do_step(t, client, t->step.number + stride, err);
+        if (status != SG_OK)
+            return status;
+    }
+}
+
+/* --- the end, for worker 0 ------------------------------------------------------------------------------------ */
+
+static sg_status pull_newest(sg_trainer *t, sg_client *client, sg_error *err)
+{
+    size_t n = t->workload->model->n_variables;
+    uint32_t *all = sg_xcalloc(n, sizeof(*all));
+    for (size_t i = 0; i < n; i++)
+        all[i] = (uint32_t)i;
+    sg_op *op = NULL;
+    sg_status status = sg_client_pull(client, &t->step, all, n, &op, err);
+    if (status == SG_OK)
+        status = sg_op_wait(op, UINT64_MAX, err);
+    sg_op_destroy(op);
+    free(all);
+    return status;
+}
+
+/* Async: the others may still be at their last batches. A pull now and then finds out if the job has failed. */
+static sg_status wait_until_alone(sg_trainer *t, sg_client *client, sg_error *err)
+{
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    uint64_t logged_ms = sg_clock_ms();
+    for (uint32_t round = 0;; round++) {
+        sg_client_info info;
+        sg_client_get_info(client, &info);
+        if (info.live_workers <= 1)
+            return pull_newest(t, client, err);
+        if (is_stopped(t))
+            return sg_error_set(err, SG_CANCELLED, "stopped while %u other workers finished", info.live_workers - 1);
+        if (sg_clock_ms() - logged_ms >= t->options.config->warn_after_ms) {
+            logged_ms = sg_clock_ms();
+            sg_log_warn(t->options.log, "waiting", "for=\"%u other workers to finish\"", info.live_workers - 1);
+        }
+        sg_status status = round % 50 == 49 ? pull_newest(t, client, err) : SG_OK;
+        if (status != SG_OK)
+            return status;
+        nanosleep(&pause, NULL);
+    }
+}
+
+static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
+{
+    sg_client_info info;
+    sg_client_get_info(client, &info);
+    sg_status status = info.sync ? SG_OK : wait_until_alone(t, client, err);
+    const sg_workload *w = t->workload;
+    double seconds = (double)(t->ended_ns - t->started_ns) / 1e9;
+    sg_summary summary = {.ps = info.n_ps,
+                          .workers = t->options.config->workers,
+                          .steps = w->total_steps,
+                          .seconds = seconds,
+                          .examples_per_second = (double)sg_workload_examples(w, w->total_steps) / seconds,
+                          .final_train_loss = sg_summary_losses_mean(&t->losses)};
+    if (status == SG_OK)
+        status = sg_evaluate_accuracy(t->workload, &summary.test_accuracy, err);
+    if (status != SG_OK)
+        return status;
+    snprintf(summary.mode, sizeof(summary.mode), "%s", sg_mode_name(info.sync ? SG_MODE_SYNC : SG_MODE_ASYNC));
+    snprintf(summary.version, sizeof(summary.version), "%s", sg_version());
+    memcpy(summary.initial_parameters_sha256, t->initial_sha256, sizeof(t->initial_sha256));
+    sg_workload_hash(w, summary.parameters_sha256);
+    sg_log_info(t->options.log, "evaluated", "test_accuracy=%.4f parameters_sha256=%s", summary.test_accuracy,
+                summary.parameters_sha256);
+    return sg_summary_write(&summary, t->options.config->run_dir, err);
+}
+
+/* --- joining and leaving -------------------------------------------------------------------------------------- */
+
+static sg_status take_part(sg_trainer *t, sg_client *client, sg_error *err)
+{
+    const sg_model *model = t->workload->model;
+    sg_status status = sg_client_declare(client, model->variables, model->n_variables, err);
+    if (status == SG_OK)
+        status = train(t, client, err);
+    if (status == SG_OK && t->options.worker == 0)
+        status = finish(t, client, err);
+    return status;
+}
+
+/* An sg_log_fn: applies the level. */
+static void log_from_client(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    const sg_trainer *t = user;
+    sg_log_event(t->options.log, level, event, "%s", fields);
+}
+
+sg_status sg_trainer_run(sg_trainer *t, sg_error *err)
+{
+    SG_ASSERT(t->workload == NULL);
+    sg_workload *workload;
+    sg_status status = sg_workload_create(t->options.config, t->options.worker == 0, &workload, err);
+    if (status != SG_OK)
+        return status;
+    expose(t, NULL, workload);
+    sg_workload_hash(workload, t->initial_sha256);
+    sg_log_info(t->options.log, "loaded", "examples=%zu steps=%" PRIu64 " initial_parameters_sha256=%s",
+                workload->train->n_examples, workload->total_steps, t->initial_sha256);
+
+    sg_client_options options = {.config = t->options.config_path,
+                                 .set = t->options.set,
+                                 .coordinator = t->options.coordinator,
+                                 .worker = t->options.worker,
+                                 .log = log_from_client,
+                                 .log_user = t,
+                                 .interrupted = is_stopped,
+                                 .interrupted_user = t};
+    sg_client *client;
+    status = sg_client_open(&options, &client, err);
+    if (status != SG_OK)
+        return status;
+    expose(t, client, workload);
+    status = take_part(t, client, err);
+    expose(t, NULL, workload);
+    sg_client_close(client);
+    return status;
+}

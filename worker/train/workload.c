@@ -1,0 +1,141 @@
+/* worker/train/workload.c - see workload.h. */
+#include "worker/train/workload.h"
+
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "worker/nn/layers.h"
+
+static sg_status load_test(sg_workload *w, sg_error *err)
+{
+    const sg_config *config = w->config;
+    sg_status status =
+        sg_dataset_load(config->data.test_images, config->data.test_labels, SG_WORKLOAD_CLASSES, &w->test, err);
+    if (status == SG_OK && w->test->n_features != w->train->n_features)
+        return sg_error_set(err, SG_DATA, "%s: images of %zu pixels, but those of %s have %zu",
+                            config->data.test_images, w->test->n_features, config->data.train_images,
+                            w->train->n_features);
+    return status;
+}
+
+static sg_status build(sg_workload *w, bool with_test, sg_error *err)
+{
+    const sg_config *config = w->config;
+    sg_status status =
+        sg_dataset_load(config->data.train_images, config->data.train_labels, SG_WORKLOAD_CLASSES, &w->train, err);
+    if (status == SG_OK && with_test)
+        status = load_test(w, err);
+    if (status != SG_OK)
+        return status;
+    w->steps_per_epoch = sg_workload_steps_per_epoch(config, w->train->n_examples);
+    w->total_steps = sg_workload_total_steps(config, w->train->n_examples);
+
+    sg_model_options model = {.name = config->model.name,
+                              .hidden = config->model.hidden.items,
+                              .n_hidden = config->model.hidden.n,
+                              .inputs = w->train->n_features,
+                              .classes = SG_WORKLOAD_CLASSES};
+    status = sg_model_create(&model, &w->model, err);
+    if (status != SG_OK)
+        return status;
+    sg_model_initialize(w->model, config->seed);
+    w->tape = sg_tape_create(sg_kernel_cpu());
+
+    sg_batches_options batches = {.batch = config->train.batch, .seed = config->seed};
+    return sg_batches_create(w->train, &batches, &w->batches, err);
+}
+
+sg_status sg_workload_create(const sg_config *config, bool with_test, sg_workload **workload, sg_error *err)
+{
+    sg_workload *w = sg_xcalloc(1, sizeof(*w));
+    w->config = config;
+    sg_status status = build(w, with_test, err);
+    if (status != SG_OK) {
+        sg_workload_destroy(w);
+        return status;
+    }
+    *workload = w;
+    return SG_OK;
+}
+
+void sg_workload_destroy(sg_workload *w)
+{
+    if (w == NULL)
+        return;
+    sg_batches_destroy(w->batches);
+    sg_tape_destroy(w->tape);
+    sg_model_destroy(w->model);
+    sg_dataset_destroy(w->test);
+    sg_dataset_destroy(w->train);
+    free(w);
+}
+
+uint64_t sg_workload_steps_per_epoch(const sg_config *config, uint64_t n_examples)
+{
+    return n_examples / config->train.batch + (n_examples % config->train.batch != 0);
+}
+
+uint64_t sg_workload_total_steps(const sg_config *config, uint64_t n_examples)
+{
+    if (config->train.steps != 0)
+        return config->train.steps;
+    return config->train.epochs * sg_workload_steps_per_epoch(config, n_examples);
+}
+
+uint64_t sg_workload_examples(const sg_workload *w, uint64_t n_steps)
+{
+    /* Only the last batch of an epoch may be short. */
+    return n_steps / w->steps_per_epoch * w->train->n_examples + n_steps % w->steps_per_epoch * w->config->train.batch;
+}
+
+sg_status sg_workload_gradient(sg_workload *w, sg_step *step, uint64_t next, sg_error *err)
+{
+    const sg_batch *batch = sg_batches_get(w->batches, step->number, step->rank, step->size);
+    sg_batches_expect(w->batches, next, step->rank, step->size);
+    sg_tape_begin(w->tape);
+    sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows);
+    sg_tensor *mean = sg_softmax_cross_entropy_forward(w->tape, logits, batch->labels, batch->n_rows);
+    sg_status status = sg_tape_backward(w->tape, mean, err);
+    if (status != SG_OK)
+        return status;
+    step->loss = (float)sg_tape_get(w->tape, mean, 0);
+    step->examples = batch->n_rows;
+    return SG_OK;
+}
+
+size_t sg_workload_n_elems(const sg_variable *variable)
+{
+    size_t n = 1;
+    for (uint32_t i = 0; i < variable->rank; i++)
+        n *= variable->shape[i];
+    return n;
+}
+
+void sg_workload_hash(const sg_workload *w, char out[SG_WORKLOAD_HASH_BYTES])
+{
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    unsigned int n_digest = 0;
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    SG_ASSERT(context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1);
+    /* The values lie in memory as float32, little endian, on every machine that this is built for. */
+    for (size_t i = 0; i < w->model->n_variables; i++) {
+        const sg_variable *variable = &w->model->variables[i];
+        SG_ASSERT(EVP_DigestUpdate(context, variable->value, sg_workload_n_elems(variable) * sizeof(float)) == 1);
+    }
+    SG_ASSERT(EVP_DigestFinal_ex(context, digest, &n_digest) == 1);
+    EVP_MD_CTX_free(context);
+    for (unsigned int i = 0; i < n_digest; i++)
+        snprintf(out + 2 * (size_t)i, 3, "%02x", digest[i]);
+}
+
+void sg_workload_stop(sg_workload *w)
+{
+    atomic_store(&w->stopped, true);
+}
+
+bool sg_workload_is_stopped(const sg_workload *w)
+{
+    return atomic_load(&w->stopped);
+}

@@ -1,0 +1,54 @@
+/* worker/train/workload.h - what there is to train: the data, the model, and the gradient of one part of one batch.
+ *
+ * The trainer with a cluster (trainer.h) and the one without (local.h) do the same work on the same workload, so their
+ * results can be compared bit for bit. Threads: one user at a time, but sg_workload_stop may come from any. */
+#ifndef SG_WORKER_TRAIN_WORKLOAD_H
+#define SG_WORKER_TRAIN_WORKLOAD_H
+
+#include <stdatomic.h>
+
+#include "common/config.h"
+#include "worker/data/batches.h"
+#include "worker/models/model.h"
+
+#define SG_WORKLOAD_CLASSES    10u
+#define SG_WORKLOAD_HASH_BYTES 65u /* 64 hexadecimal digits */
+
+typedef struct sg_workload {
+    const sg_config *config;
+    sg_dataset *train;
+    sg_dataset *test; /* NULL where it was not asked for */
+    sg_batches *batches;
+    sg_model *model; /* holds the initial values of config->seed when created */
+    sg_tape *tape;
+    uint64_t steps_per_epoch, total_steps;
+    atomic_bool stopped;
+} sg_workload;
+
+/* Reads the data and builds the model. config must outlive the workload. Errors: NOT_FOUND and DATA (a data file),
+ * CONFIG, EXHAUSTED. Destroyed by sg_workload_destroy. */
+SG_MUST_USE sg_status sg_workload_create(const sg_config *config, bool with_test, sg_workload **workload,
+                                         sg_error *err);
+void sg_workload_destroy(sg_workload *workload); /* NULL is fine */
+
+/* Steps of a whole training: train.steps, or else train.epochs times ceil(n_examples / train.batch). */
+uint64_t sg_workload_total_steps(const sg_config *config, uint64_t n_examples);
+uint64_t sg_workload_steps_per_epoch(const sg_config *config, uint64_t n_examples);
+
+/* Forward and backward over the rows that step->rank of step->size has of batch step->number: fills the variables'
+ * gradients, step->loss (mean over these rows) and step->examples. Zero rows give loss 0 and gradients 0. `next` is the
+ * batch that will probably be asked for after it: it is made meanwhile. */
+SG_MUST_USE sg_status sg_workload_gradient(sg_workload *workload, sg_step *step, uint64_t next, sg_error *err);
+
+/* Number of examples in the first n_steps batches. */
+uint64_t sg_workload_examples(const sg_workload *workload, uint64_t n_steps);
+size_t sg_workload_n_elems(const sg_variable *variable);
+
+/* SHA-256, in hexadecimal, of all values: float32, little endian, variables in declared order. */
+void sg_workload_hash(const sg_workload *workload, char out[SG_WORKLOAD_HASH_BYTES]);
+
+/* Ends what goes on with this workload (training, evaluation) soon, with CANCELLED. */
+void sg_workload_stop(sg_workload *workload);
+bool sg_workload_is_stopped(const sg_workload *workload);
+
+#endif
