@@ -50,7 +50,7 @@ typedef struct sg_session_action {
     uint64_t task;            /* CALL: on whose behalf (0: the session's own); DONE */
     sg_session_method method; /* CALL */
     uint32_t target;          /* CALL: ps index or SG_SESSION_COORDINATOR */
-    ProtobufCMessage *body;   /* CALL; freed by action_deinit */
+    ProtobufCMessage *body;   /* CALL; freed by action_deinit; what is not in it (data) is found by its `slices` */
     uint64_t timeout_ms;      /* CALL */
     sg_status status;         /* DONE */
     sg_step step;             /* DONE of a ticket */
@@ -75,30 +75,38 @@ typedef struct sg_session_options {
 sg_session *sg_session_create(const sg_session_options *options);
 void sg_session_destroy(sg_session *session); /* NULL is fine */
 
-/* What the user wants. Each returns a task number (never 0) that a DONE action ends; several tasks may be under way
- * where the rules allow, and what a rule forbids yet waits inside. deadline_ms is absolute; a task that
- * passes it ends with TIMEOUT and a message that says for whom it waited. */
+/* What the user wants. Each returns a task number (never 0) that a DONE action ends, perhaps within the call; several
+ * tasks may be under way. deadline_ms is absolute (UINT64_MAX: none); a task that passes it ends with TIMEOUT and a
+ * message that says for whom it waited. Calls of a task that has ended are to be cancelled by the owner; their replies
+ * are still to be reported, and are ignored.
+ * Once one has failed with FENCED, ROLLED_BACK, PEER_LOST or STOPPED all others fail the same way, now and later. */
+
+/* Ends with UNAVAILABLE, not TIMEOUT, where the coordinator never answered. */
 uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
 /* variables are checked and copied; the plan exists afterwards. INVALID at once for a bad list. */
 SG_MUST_USE sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t deadline_ms,
                                          const sg_variable *variables, size_t n_variables, uint64_t *task,
                                          sg_error *err);
-/* DONE carries the step. Also asks for the ticket after it, in the background. `finished` news (loss, examples) ride
- * along. */
+/* DONE carries the step. The ticket after it is asked for in the background (calls of task 0), and what is known of
+ * finished steps rides along. INVALID while the step before is not finished. */
 uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint32_t group);
 /* Pushes these slices at `step` (as DONE of its ticket gave it) with this weight. INVALID: no such ticket, a slice of
- * another group, or one that was pushed at this step before. */
+ * another group or of a frozen variable, one that was pushed at this step before, or (sync) the step's version was not
+ * pulled for every slice of the group. */
 SG_MUST_USE sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_step *step,
                                       uint64_t weight, const uint32_t *slices, size_t n_slices, uint64_t *task,
                                       sg_error *err);
-/* Pulls `version` (sync: exactly; async: at least) of these slices. */
+/* Pulls `version` (sync: exactly; async: at least; frozen variables: 0) of these slices. */
 uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint64_t version,
                          const uint32_t *slices, size_t n_slices);
-/* Says that a step is finished, so that the next ticket request reports it. */
-void sg_session_finish(sg_session *session, const sg_step *step);
+/* Says that a step is finished: its ticket is given up, and the next ticket request reports loss and examples. */
+void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step);
+/* Waits for the pushes under way, then says goodbye; nothing else can be begun from here on. */
 uint64_t sg_session_leave(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
-/* Ends a task with CANCELLED; its calls under way are to be cancelled by the owner. */
+/* Ends a task with CANCELLED. One that has ended is left alone. */
 void sg_session_cancel(sg_session *session, uint64_t task);
+/* For whom it waits, in words. Valid until the next call. */
+const char *sg_session_waiting_for(const sg_session *session, uint64_t task);
 
 /* The end of a call. reply: the head of the response where status is OK, borrowed; data has been put in its place by
  * the owner. An `error` from a peer carries its message. */
@@ -119,7 +127,13 @@ typedef struct sg_session_facts {
 void sg_session_facts_get(const sg_session *session, sg_session_facts *facts);
 const char *sg_session_ps_address(const sg_session *session, uint32_t ps);
 const sg_plan *sg_session_plan(const sg_session *session); /* NULL before declare */
-/* Version of the group's values that was pulled for every slice; UINT64_MAX: none. */
+/* Version that was pulled for every trained slice of the group (async: the lowest of them); UINT64_MAX: none. */
 uint64_t sg_session_version(const sg_session *session, uint32_t group);
+/* The same of one slice. */
+uint64_t sg_session_slice_version(const sg_session *session, uint32_t slice);
+/* Whether all trained slices of the step that was begun were acknowledged. */
+bool sg_session_is_pushed(const sg_session *session, const sg_step *step);
+/* OK, or that with which everything ends. */
+sg_status sg_session_failed(const sg_session *session, sg_error *err);
 
 #endif

@@ -1,0 +1,325 @@
+/* worker/client/session.c - life of a session, its tasks, the actions that wait to be drained, and time. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/client/session_internal.h"
+
+typedef struct setting_list {
+    sg_session *session;
+    size_t capacity;
+} setting_list;
+
+static void setting_add(void *user, const char *key, const char *value)
+{
+    setting_list *list = user;
+    sg_session *session = list->session;
+    if (session->n_settings == list->capacity) {
+        list->capacity = list->capacity == 0 ? 16 : 2 * list->capacity;
+        session->settings = sg_xrealloc(session->settings, list->capacity, sizeof *session->settings);
+    }
+    Shardgrad__V1__Setting *setting = &session->settings[session->n_settings++];
+    shardgrad__v1__setting__init(setting);
+    setting->key = sg_xstrdup(key);
+    setting->value = sg_xstrdup(value);
+}
+
+sg_session *sg_session_create(const sg_session_options *options)
+{
+    sg_session *session = sg_xcalloc(1, sizeof *session);
+    session->job = sg_xstrdup(options->job);
+    session->address = sg_xstrdup(options->address == NULL ? "" : options->address);
+    session->worker = options->worker;
+    session->life = options->life;
+    session->random = options->random_seed;
+    session->start_timeout_ms = options->start_timeout_ms;
+    session->warn_after_ms = options->warn_after_ms;
+    if (options->settings != NULL)
+        sg_config_each_shared(options->settings, setting_add, &(setting_list){.session = session});
+    session->setting_list = sg_xcalloc(session->n_settings + 1, sizeof *session->setting_list);
+    for (size_t i = 0; i < session->n_settings; i++)
+        session->setting_list[i] = &session->settings[i];
+    session->heartbeat_ms = SG_SESSION_NEVER;
+    session->peers = sg_xcalloc(1, sizeof *session->peers);
+    sg_session_peer_init(&session->peers[0], "");
+    TAILQ_INIT(&session->tasks);
+    TAILQ_INIT(&session->active);
+    TAILQ_INIT(&session->actions);
+    return session;
+}
+
+static void task_free(sg_session *session, sg_session_task *task)
+{
+    TAILQ_REMOVE(&session->tasks, task, link);
+    if (task->kind == SG_SESSION_TASK_TICKET && session->groups[task->group].task == task)
+        session->groups[task->group].task = NULL;
+    free(task->waiting);
+    free(task);
+}
+
+void sg_session_destroy(sg_session *session)
+{
+    if (session == NULL)
+        return;
+    sg_session_requests_drop_all(session);
+    for (sg_session_task *task; (task = TAILQ_FIRST(&session->tasks)) != NULL;)
+        task_free(session, task);
+    for (sg_session_action action; sg_session_next_action(session, &action);)
+        sg_session_action_deinit(&action);
+    sg_session_groups_destroy(session);
+    for (size_t i = 0; i < session->n_settings; i++) {
+        free(session->settings[i].key);
+        free(session->settings[i].value);
+    }
+    free(session->settings);
+    free(session->setting_list);
+    for (uint32_t ps = 0; ps <= session->n_ps; ps++)
+        free(session->peers[ps].address);
+    free(session->peers);
+    free(session->lanes);
+    if (session->hello != NULL)
+        shardgrad__v1__hello_response__free_unpacked(session->hello, NULL);
+    free(session->failed_text);
+    free(session->job);
+    free(session->address);
+    free(session);
+}
+
+/* --- actions --------------------------------------------------------------------------------------------------- */
+
+sg_session_action *sg_session_action_add(sg_session *session, sg_session_action_kind kind)
+{
+    sg_session_queued *queued = sg_xcalloc(1, sizeof *queued);
+    queued->action.kind = kind;
+    TAILQ_INSERT_TAIL(&session->actions, queued, link);
+    return &queued->action;
+}
+
+bool sg_session_next_action(sg_session *session, sg_session_action *action)
+{
+    sg_session_queued *queued = TAILQ_FIRST(&session->actions);
+    if (queued == NULL)
+        return false;
+    TAILQ_REMOVE(&session->actions, queued, link);
+    *action = queued->action;
+    free(queued);
+    return true;
+}
+
+void sg_session_action_deinit(sg_session_action *action)
+{
+    if (action->body != NULL)
+        protobuf_c_message_free_unpacked(action->body, NULL);
+    free(action->text);
+    action->body = NULL;
+    action->text = NULL;
+}
+
+static char *text_format(const char *format, va_list args) SG_PRINTF(1, 0);
+
+/* One tidy line, as errors are. */
+static char *text_format(const char *format, va_list args)
+{
+    sg_error line;
+    return sg_error_set_v(&line, SG_INTERNAL, format, args) == SG_INTERNAL ? sg_xstrdup(line.message) : NULL;
+}
+
+void sg_session_log(sg_session *session, sg_log_level level, const char *event, const char *format, ...)
+{
+    sg_session_action *action = sg_session_action_add(session, SG_SESSION_LOG);
+    action->level = level;
+    action->event = event;
+    va_list args;
+    va_start(args, format);
+    action->text = text_format(format, args);
+    va_end(args);
+}
+
+void sg_session_text_set(char **text, const char *with)
+{
+    char *copy = with == NULL ? NULL : sg_xstrdup(with);
+    free(*text);
+    *text = copy;
+}
+
+/* splitmix64: good enough for jitter, and one number of state. */
+uint64_t sg_session_random(sg_session *session)
+{
+    uint64_t z = (session->random += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* --- tasks ----------------------------------------------------------------------------------------------------- */
+
+sg_session_task *sg_session_task_add(sg_session *session, sg_session_task_kind kind, uint64_t now_ms,
+                                     uint64_t deadline_ms)
+{
+    sg_session_task *task = sg_xcalloc(1, sizeof *task);
+    task->number = ++session->last_task;
+    task->kind = kind;
+    task->begun_ms = now_ms;
+    task->deadline_ms = deadline_ms;
+    task->warn_interval_ms = session->warn_after_ms;
+    task->warn_ms = session->warn_after_ms == 0 ? SG_SESSION_NEVER : now_ms + session->warn_after_ms;
+    TAILQ_INSERT_TAIL(&session->tasks, task, link);
+    return task;
+}
+
+void sg_session_task_end(sg_session *session, sg_session_task *task, const sg_step *step, sg_status status,
+                         const char *format, ...)
+{
+    sg_session_action *done = sg_session_action_add(session, SG_SESSION_DONE);
+    done->task = task->number;
+    done->status = status;
+    if (step != NULL)
+        done->step = *step;
+    if (status != SG_OK) {
+        va_list args;
+        va_start(args, format);
+        done->text = text_format(format, args);
+        va_end(args);
+    }
+    sg_session_requests_drop(session, task);
+    if (task->kind == SG_SESSION_TASK_DECLARE && status != SG_OK && session->state == SG_SESSION_DECLARING)
+        session->state = SG_SESSION_JOINED;
+    task_free(session, task);
+    sg_session_leave_due(session);
+}
+
+uint64_t sg_session_task_refuse(sg_session *session, sg_status status, const char *format, ...)
+{
+    sg_session_action *done = sg_session_action_add(session, SG_SESSION_DONE);
+    done->task = ++session->last_task;
+    done->status = status;
+    va_list args;
+    va_start(args, format);
+    done->text = text_format(format, args);
+    va_end(args);
+    return done->task;
+}
+
+void sg_session_task_wait(sg_session_task *task, const char *text)
+{
+    sg_session_text_set(&task->waiting, text);
+}
+
+void sg_session_fail(sg_session *session, sg_status status, const char *text)
+{
+    if (session->failed != SG_OK)
+        return;
+    session->failed = status;
+    session->failed_text = sg_xstrdup(text);
+    session->heartbeat_ms = SG_SESSION_NEVER;
+    sg_session_requests_drop_all(session);
+    char quoted[SG_ERROR_MESSAGE_BYTES];
+    sg_session_log(session, SG_LOG_ERROR, "failed", "status=%s reason=%s", sg_status_name(status),
+                   sg_log_quote(text, quoted, sizeof quoted));
+    for (sg_session_task *task; (task = TAILQ_FIRST(&session->tasks)) != NULL;)
+        sg_session_task_end(session, task, NULL, status, "%s", session->failed_text);
+}
+
+static sg_session_task *task_find(const sg_session *session, uint64_t number)
+{
+    sg_session_task *task = TAILQ_FIRST(&session->tasks);
+    while (task != NULL && task->number != number)
+        task = TAILQ_NEXT(task, link);
+    return task;
+}
+
+void sg_session_cancel(sg_session *session, uint64_t number)
+{
+    sg_session_task *task = task_find(session, number);
+    if (task != NULL)
+        sg_session_task_end(session, task, NULL, SG_CANCELLED, "cancelled by the caller");
+}
+
+const char *sg_session_waiting_for(const sg_session *session, uint64_t number)
+{
+    const sg_session_task *task = task_find(session, number);
+    return task == NULL || task->waiting == NULL ? "no answer yet" : task->waiting;
+}
+
+/* --- time ------------------------------------------------------------------------------------------------------ */
+
+static void task_warn(sg_session *session, sg_session_task *task, uint64_t now_ms)
+{
+    char quoted[SG_ERROR_MESSAGE_BYTES];
+    sg_session_log(session, SG_LOG_WARN, "waiting", "for=%s waited_ms=%" PRIu64,
+                   sg_log_quote(task->waiting == NULL ? "no answer yet" : task->waiting, quoted, sizeof quoted),
+                   now_ms - task->begun_ms);
+    task->warn_interval_ms *= 2;
+    task->warn_ms = now_ms + task->warn_interval_ms;
+}
+
+/* Nobody there at all is another fault, and another remedy, than somebody who has to wait. */
+static void task_expire(sg_session *session, sg_session_task *task, uint64_t now_ms)
+{
+    const bool silence = task->kind == SG_SESSION_TASK_JOIN && !task->answered;
+    sg_session_task_end(session, task, NULL, silence ? SG_UNAVAILABLE : SG_TIMEOUT, "gave up after %" PRIu64 " ms: %s",
+                        now_ms - task->begun_ms, task->waiting == NULL ? "no answer came" : task->waiting);
+}
+
+void sg_session_tick(sg_session *session, uint64_t now_ms)
+{
+    for (sg_session_task *task = TAILQ_FIRST(&session->tasks), *next; task != NULL; task = next) {
+        next = TAILQ_NEXT(task, link);
+        if (task->deadline_ms <= now_ms)
+            task_expire(session, task, now_ms);
+        else if (task->warn_ms <= now_ms)
+            task_warn(session, task, now_ms);
+    }
+    sg_session_heartbeat_due(session, now_ms);
+    sg_session_send_due(session, now_ms);
+}
+
+uint64_t sg_session_next_ms(const sg_session *session)
+{
+    uint64_t next = session->heartbeat_ms;
+    const sg_session_task *task;
+    TAILQ_FOREACH(task, &session->tasks, link)
+    {
+        next = task->deadline_ms < next ? task->deadline_ms : next;
+        next = task->warn_ms < next ? task->warn_ms : next;
+    }
+    const sg_session_request *request;
+    TAILQ_FOREACH(request, &session->active, link)
+    if (request->call == 0 && request->not_before_ms < next)
+        next = request->not_before_ms;
+    return next;
+}
+
+/* --- facts ----------------------------------------------------------------------------------------------------- */
+
+void sg_session_facts_get(const sg_session *session, sg_session_facts *facts)
+{
+    *facts = (sg_session_facts){
+        .non_finite = session->non_finite,
+        .n_ps = session->n_ps,
+        .live_workers = session->live_workers,
+        .draining = session->draining,
+    };
+    if (session->hello == NULL)
+        return;
+    facts->incarnation = session->hello->incarnation;
+    facts->generation = session->hello->generation;
+    facts->message_bytes = session->hello->message_bytes;
+    facts->mode = session->hello->mode == SHARDGRAD__V1__MODE__MODE_SYNC ? SG_MODE_SYNC : SG_MODE_ASYNC;
+}
+
+const char *sg_session_ps_address(const sg_session *session, uint32_t ps)
+{
+    SG_ASSERT(ps < session->n_ps);
+    return session->peers[ps].address;
+}
+
+const sg_plan *sg_session_plan(const sg_session *session)
+{
+    return session->plan;
+}
+
+sg_status sg_session_failed(const sg_session *session, sg_error *err)
+{
+    return session->failed == SG_OK ? SG_OK : sg_error_set(err, session->failed, "%s", session->failed_text);
+}
