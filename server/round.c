@@ -15,7 +15,7 @@ void sg_round_deinit(sg_round *round)
     *round = (sg_round){0};
 }
 
-/* --- what was counted ------------------------------------------------------------------------------------------ */
+/* --- what was counted --- */
 
 static sg_round_count count_of(const sg_round *round, uint32_t worker)
 {
@@ -33,7 +33,7 @@ static void set_count(sg_round *round, uint32_t worker, sg_round_count count)
     round->counts[worker] = count;
 }
 
-/* --- rounds that are fixed -------------------------------------------------------------------------------------- */
+/* --- rounds that are fixed --- */
 
 static sg_round_open *find_open(const sg_round *round, uint64_t step)
 {
@@ -76,7 +76,7 @@ static const char *differing_field(const sg_round_terms *a, const sg_round_terms
     return a->checkpoint_mark != b->checkpoint_mark ? "checkpoint_mark" : NULL;
 }
 
-/* --- contributions ---------------------------------------------------------------------------------------------- */
+/* --- contributions --- */
 
 static sg_round_verdict look_async(const sg_round *round, const sg_round_entry *entry)
 {
@@ -127,7 +127,7 @@ void sg_round_excuse(sg_round *round, uint32_t worker, uint64_t step, const sg_r
     sg_workers_add(&open_round(round, step, terms)->excused, worker);
 }
 
-/* --- closing ---------------------------------------------------------------------------------------------------- */
+/* --- closing --- */
 
 bool sg_round_missing(const sg_round *round, sg_workers *missing)
 {

@@ -26,6 +26,7 @@ typedef struct sg_store_pull_answer {
     sg_status status;    /* OK, WAITING (parked for park_ms), TIMEOUT (its deadline), LATE, FENCED, or the job's end */
     const char *message; /* where status is not OK */
     sg_version *const *versions; /* where it is OK: [n] in the order asked; retain what is to outlive the call */
+    const uint64_t *numbers;     /* [n] the version's number to tell: its step, or for a frozen variable as asked */
     size_t n;
 } sg_store_pull_answer;
 
@@ -47,7 +48,9 @@ sg_store *sg_store_create(const sg_store_options *options);
 /* All pulls must have been answered (sg_store_fail_pulls) and all versions released. NULL is fine. */
 void sg_store_destroy(sg_store *store);
 
-/* --- the coordinator's orders: each is applied once, in order; life and sequence are checked by the store ------- */
+/* --- the coordinator's orders: each is applied once, in order; life and sequence are checked by the store --- */
+/* An order that is refused uses up its number, too, and is refused the same way when it comes again; NOT_READY alone,
+ * and what is wrong with the header (FENCED, EARLY, ROLLED_BACK), leaves the number for another try. */
 
 /* Sets the life that orders must name; before it they are refused NOT_READY. */
 void sg_store_set_life(sg_store *store, uint64_t life);
@@ -56,7 +59,7 @@ SG_MUST_USE sg_status sg_store_declare(sg_store *store, const Shardgrad__V1__PsD
 SG_MUST_USE sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Shardgrad__V1__OrderRequest *request,
                                      sg_error *err);
 
-/* --- data calls --------------------------------------------------------------------------------------------- */
+/* --- data calls --- */
 
 /* data: the bytes of the request's `data` field, lying in spans that are borrowed for the call. */
 SG_MUST_USE sg_status sg_store_initialize(sg_store *store, const Shardgrad__V1__InitializeRequest *request,
@@ -74,7 +77,7 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
 /* Answers it CANCELLED if it is still parked. */
 void sg_store_cancel_pull(sg_store *store, void *call);
 
-/* --- time and news ------------------------------------------------------------------------------------------ */
+/* --- time and news --- */
 
 /* Answers parked pulls whose time has come, and logs who is waited for. Call every 100 ms or so. */
 void sg_store_tick(sg_store *store, uint64_t now_ms);

@@ -1,0 +1,215 @@
+#include "server/store_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+sg_store *sg_store_create(const sg_store_options *options)
+{
+    sg_store *store = sg_xcalloc(1, sizeof *store);
+    store->options = *options;
+    store->pool = sg_pool_create();
+    store->workers = sg_xcalloc(options->max_workers, sizeof *store->workers);
+    pthread_rwlock_init(&store->lock, NULL);
+    pthread_mutex_init(&store->pulls_mutex, NULL);
+    return store;
+}
+
+void sg_store_destroy(sg_store *store)
+{
+    if (!store)
+        return;
+    SG_ASSERT(store->pulls == NULL);
+    sg_store_free_variables(store);
+    for (uint64_t i = 0; i < store->options.max_workers; i++)
+        free(store->workers[i].address);
+    free(store->workers);
+    free(store->hypers);
+    free(store->end_reason);
+    free(store->failure_message);
+    pthread_mutex_destroy(&store->pulls_mutex);
+    pthread_rwlock_destroy(&store->lock);
+    sg_pool_destroy(store->pool);
+    free(store);
+}
+
+/* --- who is let in --- */
+
+static sg_status check_generation(uint64_t generation, sg_error *err)
+{
+    if (generation < SG_STORE_GENERATION)
+        return sg_error_set(err, SG_ROLLED_BACK, "generation %" PRIu64 " has passed; the job is in generation %u",
+                            generation, SG_STORE_GENERATION);
+    if (generation > SG_STORE_GENERATION)
+        return sg_error_set(err, SG_NOT_READY, "generation %" PRIu64 " has not begun here; this ps is in generation %u",
+                            generation, SG_STORE_GENERATION);
+    return SG_OK;
+}
+
+sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t incarnation, uint64_t generation, sg_error *err)
+{
+    if (store->failure != SG_OK)
+        return sg_error_set(err, store->failure, "%s", store->failure_message);
+    sg_status status = check_generation(generation, err);
+    if (status != SG_OK)
+        return status;
+    if (worker >= store->options.max_workers)
+        return sg_error_set(err, SG_INVALID, "worker %" PRIu32 " is out of range: max_workers is %" PRIu64, worker,
+                            store->options.max_workers);
+    const sg_store_worker *known = &store->workers[worker];
+    if (incarnation == known->incarnation && !known->fenced && incarnation != 0)
+        return SG_OK;
+    if (incarnation == known->incarnation && incarnation != 0)
+        return sg_error_set(err, SG_FENCED, "worker %" PRIu32 " has left or was given up; say hello again to join anew",
+                            worker);
+    if (known->incarnation == 0)
+        return sg_error_set(err, SG_FENCED,
+                            "incarnation %" PRIu64 " of worker %" PRIu32 " is not known; say hello to the coordinator",
+                            incarnation, worker);
+    return sg_error_set(err, SG_FENCED,
+                        "another life of worker %" PRIu32 " has its index: got incarnation %" PRIu64
+                        ", the current one is %" PRIu64,
+                        worker, incarnation, known->incarnation);
+}
+
+void sg_store_fail(sg_store *store, sg_status status, const char *message)
+{
+    pthread_rwlock_wrlock(&store->lock);
+    if (store->failure == SG_OK) {
+        store->failure = status;
+        store->failure_message = sg_xstrdup(message);
+    }
+    pthread_rwlock_unlock(&store->lock);
+    sg_store_review_pulls(store);
+}
+
+void sg_store_fail_pulls(sg_store *store, sg_status status, const char *message)
+{
+    sg_store_fail(store, status, message);
+}
+
+bool sg_store_ended(sg_store *store, sg_status *status, char *message, size_t message_bytes)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    bool ended = store->ended;
+    if (ended) {
+        *status = store->end_status;
+        if (message_bytes > 0) {
+            size_t n = strnlen(store->end_reason, message_bytes - 1);
+            memcpy(message, store->end_reason, n);
+            message[n] = '\0';
+        }
+    }
+    pthread_rwlock_unlock(&store->lock);
+    return ended;
+}
+
+/* --- slices of a request --- */
+
+sg_store_slice *sg_store_find_slice(sg_store *store, uint32_t index)
+{
+    uint32_t low = 0, high = store->n_slices;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (store->slices[middle].index < index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < store->n_slices && store->slices[low].index == index ? &store->slices[low] : NULL;
+}
+
+static int compare_pointers(const void *a, const void *b)
+{
+    sg_store_slice *const *x = a, *const *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Clients list slices in ascending order, which shows at once that none is there twice; others are sorted. */
+static sg_status check_distinct(sg_store_slice **slices, size_t n, sg_error *err)
+{
+    size_t i = 1;
+    while (i < n && slices[i - 1] < slices[i])
+        i++;
+    if (i >= n)
+        return SG_OK;
+    sg_store_slice **sorted = sg_xcalloc(n, sizeof(sg_store_slice *));
+    memcpy(sorted, slices, n * sizeof(sg_store_slice *));
+    qsort(sorted, n, sizeof(sg_store_slice *), compare_pointers);
+    sg_status status = SG_OK;
+    for (i = 1; i < n && status == SG_OK; i++) {
+        if (sorted[i - 1] == sorted[i])
+            status =
+                sg_error_set(err, SG_INVALID, "slice %" PRIu32 " is listed twice; list each once", sorted[i]->index);
+    }
+    free(sorted);
+    return status;
+}
+
+sg_status sg_store_find_slices(sg_store *store, const uint32_t *indices, size_t n, sg_store_slice **out,
+                               uint64_t *n_bytes, sg_error *err)
+{
+    *n_bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (indices[i] >= store->plan->n_slices)
+            return sg_error_set(err, SG_INVALID, "slice %" PRIu32 " is unknown: the plan has %" PRIu32, indices[i],
+                                store->plan->n_slices);
+        out[i] = sg_store_find_slice(store, indices[i]);
+        if (!out[i])
+            return sg_error_set(err, SG_INVALID, "slice %" PRIu32 " belongs to ps %" PRIu32 "; this is ps %" PRIu32,
+                                indices[i], store->plan->slices[indices[i]].ps, store->options.ps);
+        *n_bytes += out[i]->n_elems * sizeof(float);
+    }
+    return check_distinct(out, n, err);
+}
+
+/* --- reports --- */
+
+/* The lowest and highest step over the slices that are trained, and whom the slowest waits for. */
+static void report_steps(sg_store *store, Shardgrad__V1__PsReport *report)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < store->n_slices; i++) {
+        sg_store_slice *slice = &store->slices[i];
+        if (slice->variable->frozen)
+            continue;
+        sg_workers missing;
+        pthread_mutex_lock(&slice->mutex);
+        uint64_t step = slice->round.step;
+        bool waits = sg_round_missing(&slice->round, &missing);
+        pthread_mutex_unlock(&slice->mutex);
+        if (!any || step < report->min_step || (step == report->min_step && report->waiting_for.len == 0)) {
+            report->min_step = step;
+            report->waiting_for.len = waits ? sg_workers_encode(&missing, report->waiting_for.data) : 0;
+        }
+        if (!any || step > report->max_step)
+            report->max_step = step;
+        any = true;
+    }
+}
+
+void sg_store_report(sg_store *store, Shardgrad__V1__PsReport *report)
+{
+    shardgrad__v1__ps_report__init(report);
+    pthread_rwlock_rdlock(&store->lock);
+    bool declared = store->plan != NULL;
+    report->slices = store->n_slices;
+    report->value_bytes = store->value_bytes;
+    report->slot_bytes = store->slot_bytes;
+    pthread_rwlock_unlock(&store->lock);
+    report->pushes = atomic_load(&store->n_pushed);
+    report->pulls = atomic_load(&store->n_pulled);
+    report->non_finite = atomic_load(&store->n_non_finite);
+    pthread_mutex_lock(&store->pulls_mutex);
+    report->parked = store->n_pulls;
+    pthread_mutex_unlock(&store->pulls_mutex);
+    report->waiting_for.data = sg_xcalloc(1, SG_WORKERS_WIRE_BYTES);
+    if (declared)
+        report_steps(store, report);
+}
+
+void sg_store_report_deinit(Shardgrad__V1__PsReport *report)
+{
+    free(report->waiting_for.data);
+    report->waiting_for = (ProtobufCBinaryData){0};
+}

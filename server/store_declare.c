@@ -1,0 +1,177 @@
+/* Variables become slices. Everything here comes from the wire: sizes are bounded before they are used. */
+#include "server/store_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NAME_BYTES 255u
+#define MAX_RANK       8u
+
+static void slice_deinit(sg_store_slice *slice)
+{
+    for (size_t i = 0; i < slice->n_parts; i++)
+        sg_pool_put(slice->parts[i].gradient);
+    for (size_t i = 0; i < slice->n_older; i++)
+        sg_version_release(slice->older[i]);
+    sg_version_release(slice->initial);
+    sg_version_release(slice->newest);
+    for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++)
+        free(slice->slots[i]);
+    free(slice->parts);
+    free(slice->older);
+    sg_round_deinit(&slice->round);
+    pthread_mutex_destroy(&slice->mutex);
+}
+
+void sg_store_free_variables(sg_store *store)
+{
+    for (uint32_t i = 0; i < store->n_slices; i++)
+        slice_deinit(&store->slices[i]);
+    free(store->slices);
+    for (uint32_t i = 0; store->plan && store->variables && i < store->plan->n_variables; i++)
+        free(store->variables[i].name);
+    free(store->variables);
+    sg_plan_destroy(store->plan);
+    store->slices = NULL;
+    store->n_slices = 0;
+    store->variables = NULL;
+    store->plan = NULL;
+    store->value_bytes = store->slot_bytes = 0;
+}
+
+static float lr_multiplier(const Shardgrad__V1__Variable *variable)
+{
+    bool set = variable->lr_multiplier_presence_case == SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE_LR_MULTIPLIER;
+    return set ? variable->lr_multiplier : 1.0f;
+}
+
+static float decay_multiplier(const Shardgrad__V1__Variable *variable)
+{
+    bool set =
+        variable->decay_multiplier_presence_case == SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE_DECAY_MULTIPLIER;
+    return set ? variable->decay_multiplier : 1.0f;
+}
+
+static sg_status count_elems(const Shardgrad__V1__Variable *variable, uint64_t *n_elems, sg_error *err)
+{
+    if (variable->n_shape > MAX_RANK)
+        return sg_error_set(err, SG_INVALID, "variable '%s' has %zu dimensions; at most %u are allowed", variable->name,
+                            variable->n_shape, MAX_RANK);
+    uint64_t product = 1;
+    for (size_t i = 0; i < variable->n_shape; i++) {
+        if (variable->shape[i] == 0 || product > (UINT64_MAX >> 16) / variable->shape[i])
+            return sg_error_set(err, SG_INVALID, "variable '%s': dimension %zu is %" PRIu64 ": %s", variable->name, i,
+                                variable->shape[i], variable->shape[i] == 0 ? "want at least 1" : "too many elements");
+        product *= variable->shape[i];
+    }
+    *n_elems = product;
+    return SG_OK;
+}
+
+static sg_status check_variable(const Shardgrad__V1__Variable *variable, size_t index, sg_error *err)
+{
+    size_t name_bytes = strlen(variable->name);
+    if (name_bytes == 0 || name_bytes > MAX_NAME_BYTES)
+        return sg_error_set(err, SG_INVALID, "variable %zu: its name has %zu bytes; want 1 to %u", index, name_bytes,
+                            MAX_NAME_BYTES);
+    if (variable->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
+        variable->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
+        return sg_error_set(err, SG_INVALID, "variable '%s': dtype %d is unknown; want float32 (1)", variable->name,
+                            (int)variable->dtype);
+    if (!isfinite(lr_multiplier(variable)) || !isfinite(decay_multiplier(variable)))
+        return sg_error_set(err, SG_INVALID, "variable '%s': a multiplier is not finite", variable->name);
+    return SG_OK;
+}
+
+static sg_status make_plan(const Shardgrad__V1__PsDeclareRequest *request, sg_plan **plan, sg_error *err)
+{
+    if (request->n_variables == 0 || request->n_variables > SG_PLAN_MAX_VARIABLES)
+        return sg_error_set(err, SG_INVALID, "%zu variables were declared; want 1 to %u", request->n_variables,
+                            SG_PLAN_MAX_VARIABLES);
+    sg_plan_variable *variables = sg_xcalloc(request->n_variables, sizeof *variables);
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < request->n_variables && status == SG_OK; i++) {
+        status = check_variable(request->variables[i], i, err);
+        if (status == SG_OK)
+            status = count_elems(request->variables[i], &variables[i].n_elems, err);
+        variables[i].group = request->variables[i]->group;
+    }
+    if (status == SG_OK)
+        status =
+            sg_plan_create(variables, (uint32_t)request->n_variables, request->n_ps, request->slice_bytes, plan, err);
+    free(variables);
+    return status;
+}
+
+static void copy_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request)
+{
+    store->variables = sg_xcalloc(request->n_variables, sizeof *store->variables);
+    for (size_t i = 0; i < request->n_variables; i++) {
+        const Shardgrad__V1__Variable *from = request->variables[i];
+        store->variables[i] = (sg_store_variable){
+            .name = sg_xstrdup(from->name),
+            .frozen = from->frozen,
+            .lr_multiplier = lr_multiplier(from),
+            .decay_multiplier = decay_multiplier(from),
+        };
+    }
+}
+
+static sg_status slice_init(sg_store *store, sg_store_slice *slice, uint32_t index, sg_error *err)
+{
+    const sg_plan_slice *planned = &store->plan->slices[index];
+    slice->index = index;
+    slice->group = planned->group;
+    slice->n_elems = planned->n_elems;
+    slice->variable = &store->variables[planned->variable];
+    pthread_mutex_init(&slice->mutex, NULL);
+    sg_round_init(&slice->round, store->options.mode == SG_MODE_ASYNC);
+    store->n_slices++; /* from here on sg_store_free_variables takes care of it */
+    uint64_t n_bytes = slice->n_elems * sizeof(float);
+    store->value_bytes += n_bytes;
+    size_t n_slots = slice->variable->frozen ? 0 : sg_update_slots(store->options.rule);
+    for (size_t i = 0; i < n_slots; i++) {
+        slice->slots[i] = sg_try_alloc_aligned(n_bytes);
+        if (!slice->slots[i])
+            return sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu64 " bytes of slots of variable '%s'", n_bytes,
+                                slice->variable->name);
+        memset(slice->slots[i], 0, n_bytes);
+        store->slot_bytes += n_bytes;
+    }
+    return SG_OK;
+}
+
+static sg_status make_slices(sg_store *store, sg_error *err)
+{
+    uint32_t n_owned = 0;
+    for (uint32_t i = 0; i < store->plan->n_slices; i++)
+        n_owned += store->plan->slices[i].ps == store->options.ps;
+    store->slices = calloc(n_owned > 0 ? n_owned : 1, sizeof *store->slices);
+    if (!store->slices)
+        return sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu32 " slices", n_owned);
+    sg_status status = SG_OK;
+    for (uint32_t i = 0; i < store->plan->n_slices && status == SG_OK; i++) {
+        if (store->plan->slices[i].ps == store->options.ps)
+            status = slice_init(store, &store->slices[store->n_slices], i, err);
+    }
+    return status;
+}
+
+sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)
+{
+    if (store->plan)
+        return sg_error_set(err, SG_INVALID, "variables are declared already; a job has one declaration");
+    if (store->options.ps >= request->n_ps)
+        return sg_error_set(err, SG_INVALID, "the plan is for %" PRIu32 " ps; this is ps %" PRIu32, request->n_ps,
+                            store->options.ps);
+    sg_status status = make_plan(request, &store->plan, err);
+    if (status != SG_OK)
+        return status;
+    copy_variables(store, request);
+    status = make_slices(store, err);
+    if (status != SG_OK)
+        sg_store_free_variables(store);
+    return status;
+}

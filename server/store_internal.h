@@ -1,0 +1,163 @@
+/* server/store_internal.h - what the files of the store share. Nobody else includes it.
+ *
+ *   store.c             create, destroy, admission of a data call, reports
+ *   store_orders.c      the coordinator's orders
+ *   store_declare.c     variables and slices
+ *   store_initialize.c  initial values
+ *   store_push.c        contributions
+ *   store_close.c       the one function that closes rounds
+ *   store_pull.c        pulls, parked and answered
+ *   store_watch.c       who is waited for, in words and in the log
+ *
+ * Locks, in order: store.lock, then one slice's mutex, then pulls_mutex. */
+#ifndef SG_SERVER_STORE_INTERNAL_H
+#define SG_SERVER_STORE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/plan.h"
+#include "kernels/update.h"
+#include "server/round.h"
+#include "server/store.h"
+
+#define SG_STORE_GENERATION 1u /* recovery, which begins others, is not built yet */
+
+typedef struct sg_store_variable {
+    char *name;
+    bool frozen;
+    float lr_multiplier, decay_multiplier;
+} sg_store_variable;
+
+/* One contribution of a round. */
+typedef struct sg_store_part {
+    uint32_t worker;
+    uint64_t weight;
+    uint64_t hyper;
+    float learning_rate;
+    sg_pool_buffer *gradient; /* NULL where weight is 0 */
+} sg_store_part;
+
+typedef struct sg_store_parked sg_store_parked; /* a pull from its beginning to its end: store_pull.c */
+
+/* A pull's place in the list of the slice that it waits for. Linked: it holds a reference to the pull. */
+typedef struct sg_store_waiter {
+    sg_store_parked *pull;
+    size_t index; /* in the pull */
+    bool linked;
+    struct sg_store_waiter *prev, *next;
+} sg_store_waiter;
+
+typedef struct sg_store_slice {
+    /* Immutable after declare. */
+    uint32_t index; /* in the plan */
+    uint32_t group;
+    uint64_t n_elems;
+    const sg_store_variable *variable;
+    /* Touched only by the thread that closes a round (round.closing). */
+    float *slots[SG_UPDATE_MAX_SLOTS];
+    uint64_t n_applied; /* async: applications of the rule */
+    /* Guarded by mutex. */
+    pthread_mutex_t mutex;
+    sg_round round;
+    sg_version *initial; /* values of the attempt, before the commit */
+    sg_version *newest;  /* version round.step; NULL before the commit */
+    sg_version **older;  /* [n_older] kept until a contribution proves that nobody needs them */
+    size_t n_older, older_capacity;
+    sg_store_part *parts; /* [n_parts] sync: by worker; async: in order of arrival */
+    size_t n_parts, parts_capacity;
+    sg_store_waiter *waiters;
+    uint64_t opened_ms; /* when the collecting round got its first contribution */
+} sg_store_slice;
+
+typedef struct sg_store_worker {
+    uint64_t incarnation; /* the current one; 0: none yet */
+    bool fenced;          /* it, too: the worker has left or is given up */
+    char *address;        /* for messages; may be NULL */
+} sg_store_worker;
+
+struct sg_store {
+    sg_store_options options; /* immutable */
+    sg_pool *pool;
+
+    pthread_rwlock_t lock;   /* guards what follows, up to the next blank line */
+    uint64_t life, sequence; /* of the newest order that was applied or refused for good */
+    sg_error order_result;   /* what was said to it, for when it comes again */
+    sg_plan *plan;           /* this and the next four: immutable once set by declare */
+    sg_store_variable *variables;
+    sg_store_slice *slices; /* [n_slices] those that this ps owns, ascending */
+    uint32_t n_slices;
+    uint64_t value_bytes, slot_bytes;
+    sg_store_worker *workers; /* [options.max_workers] */
+    uint64_t attempt, attempt_incarnation;
+    bool sealed, committed;
+    Shardgrad__V1__Hyper *hypers; /* [n_hypers] values, ascending by number */
+    size_t n_hypers;
+    bool ended;
+    sg_status end_status; /* of the End order */
+    char *end_reason;
+    sg_status failure; /* what every data call is answered with; OK: none */
+    char *failure_message;
+
+    pthread_mutex_t pulls_mutex; /* guards the list of parked pulls */
+    sg_store_parked *pulls;
+    uint64_t n_pulls;
+
+    struct { /* the thread that ticks */
+        uint64_t looked_ms, opened_ms, interval_ms;
+    } watch;
+    _Atomic uint64_t n_pushed, n_pulled, n_non_finite;
+};
+
+/* --- store.c --- */
+
+/* Under store.lock: is this incarnation let in? Errors: the failure, ROLLED_BACK, NOT_READY, INVALID, FENCED. */
+SG_MUST_USE sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t incarnation, uint64_t generation,
+                                     sg_error *err);
+/* NULL: this ps does not own it. After declare. */
+sg_store_slice *sg_store_find_slice(sg_store *store, uint32_t index);
+/* Finds the owned slices of a request, none twice: out[n]; *n_bytes receives their length. Errors: INVALID. */
+SG_MUST_USE sg_status sg_store_find_slices(sg_store *store, const uint32_t *indices, size_t n, sg_store_slice **out,
+                                           uint64_t *n_bytes, sg_error *err);
+/* From here on every data call and parked pull is answered with this, unless one was set before. */
+void sg_store_fail(sg_store *store, sg_status status, const char *message);
+
+/* --- store_declare.c --- */
+
+/* Under store.lock, for writing. Leaves the store as it was on failure. */
+SG_MUST_USE sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request,
+                                             sg_error *err);
+void sg_store_free_variables(sg_store *store);
+
+/* --- store_initialize.c, parts of orders: under store.lock, for writing --- */
+
+SG_MUST_USE sg_status sg_store_begin_attempt(sg_store *store, const Shardgrad__V1__Attempt *attempt, sg_error *err);
+SG_MUST_USE sg_status sg_store_seal(sg_store *store, const Shardgrad__V1__Seal *seal, sg_error *err);
+SG_MUST_USE sg_status sg_store_commit(sg_store *store, const Shardgrad__V1__Commit *commit, sg_error *err);
+
+/* Copies n_elems floats from the reader, testing each while it is in cache. *finite: all of them were. */
+void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite);
+
+/* --- store_close.c --- */
+
+/* Closes every round of the slice that can close, and answers the pulls that waited. Call it, without a lock, after
+ * every event that could close one. */
+void sg_store_close_rounds(sg_store *store, uint64_t now_ms, sg_store_slice *slice);
+
+/* --- store_pull.c --- */
+
+/* Under the slice's mutex: hands the newest version to the waiters that it satisfies; the list that is returned is to
+ * be given to sg_store_answer_waiters without a lock. */
+sg_store_waiter *sg_store_satisfy_waiters(sg_store_slice *slice, bool async);
+void sg_store_answer_waiters(sg_store *store, sg_store_waiter *satisfied);
+/* Answers parked pulls of fenced incarnations; of all, if there is a failure. Attaches those that waited for the
+ * commit. */
+void sg_store_review_pulls(sg_store *store);
+
+/* --- store_watch.c --- */
+
+/* "waiting for worker 1 (host:4242), group 0, step 17": why the slice has no version `wanted` yet. */
+void sg_store_describe_wait(sg_store *store, sg_store_slice *slice, uint64_t wanted, char *out, size_t out_bytes);
+void sg_store_watch(sg_store *store, uint64_t now_ms);
+
+#endif
