@@ -1,0 +1,170 @@
+/* common/config_check.c - rules between keys, and the form of an address. */
+#include "common/config_check.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* --- addresses ------------------------------------------------------------------------------------------------ */
+
+static bool is_host(const char *host, size_t length, bool bracketed)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (!isalnum((unsigned char)host[i]) && strchr(bracketed ? ":.%-_" : ".-_", host[i]) == NULL)
+            return false;
+    }
+    return length > 0;
+}
+
+static bool parse_port(const char *text, uint16_t *port)
+{
+    size_t length = strspn(text, "0123456789");
+    if (length == 0 || length > 5 || text[length] != '\0' || (length > 1 && text[0] == '0'))
+        return false;
+    uint32_t value = 0;
+    for (size_t i = 0; i < length; i++)
+        value = value * 10 + (uint32_t)(text[i] - '0');
+    *port = (uint16_t)value;
+    return value <= UINT16_MAX;
+}
+
+sg_status sg_config_split_address(const char *address, char *host, size_t host_bytes, uint16_t *port, sg_error *err)
+{
+    bool bracketed = address[0] == '[';
+    const char *begin = bracketed ? address + 1 : address;
+    const char *end = bracketed ? strchr(begin, ']') : strchr(begin, ':');
+    const char *colon = end != NULL && bracketed ? end + 1 : end;
+    if (!bracketed && end != NULL && strchr(end + 1, ':') != NULL)
+        return sg_error_set(err, SG_CONFIG,
+                            "found '%.80s', wanted host:port (an IPv6 address goes in brackets: "
+                            "\"[::1]:5000\")",
+                            address);
+    if (end == NULL || *colon != ':' || !is_host(begin, (size_t)(end - begin), bracketed))
+        return sg_error_set(err, SG_CONFIG, "found '%.80s', wanted host:port, such as 127.0.0.1:5000", address);
+    uint16_t parsed;
+    if (!parse_port(colon + 1, &parsed))
+        return sg_error_set(err, SG_CONFIG, "found port '%.20s' in '%.80s', wanted a number from 0 to 65535", colon + 1,
+                            address);
+    size_t length = (size_t)(end - begin);
+    if (length >= host_bytes || length > 255)
+        return sg_error_set(err, SG_CONFIG, "found a host of %zu bytes in '%.80s...', wanted at most 255", length,
+                            address);
+    memcpy(host, begin, length);
+    host[length] = '\0';
+    *port = parsed;
+    return SG_OK;
+}
+
+/* --- rules between keys --------------------------------------------------------------------------------------- */
+
+typedef struct check {
+    const sg_config *config;
+    const sg_config_place *places;
+    sg_error *err;
+} check;
+
+static const sg_config_place *place_of_key(const check *in, const char *key)
+{
+    const sg_config_option *option = sg_config_option_find(key);
+    SG_ASSERT(option != NULL);
+    return &in->places[sg_config_option_index(option)];
+}
+
+/* Of two keys that do not go together, the one that was given last: a flag, else what the file says, else either. */
+static const char *later(const check *in, const char *a, const char *b)
+{
+    const sg_config_place *first = place_of_key(in, a), *second = place_of_key(in, b);
+    int first_rank = first->source != NULL ? 2 : first->line > 0;
+    int second_rank = second->source != NULL ? 2 : second->line > 0;
+    return second_rank > first_rank ? b : a;
+}
+
+static sg_status fault_of(const check *in, const char *key, const char *message)
+{
+    return sg_config_fault(place_of_key(in, key), key, in->err, "%s", message);
+}
+
+/* `low` must be at most (or, strictly, below) `high`. */
+static sg_status check_order(const check *in, const char *low, uint64_t low_value, const char *high,
+                             uint64_t high_value, bool strictly)
+{
+    if (strictly ? low_value < high_value : low_value <= high_value)
+        return SG_OK;
+    const char *key = later(in, low, high);
+    return sg_config_fault(place_of_key(in, key), key, in->err,
+                           "%s is %" PRIu64 " and %s is %" PRIu64 ", wanted %s %s %s: change one of them", low,
+                           low_value, high, high_value, low, strictly ? "below" : "at most", high);
+}
+
+static sg_status check_unique(const check *in, const char *key, const sg_config_strings *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        char host[256];
+        uint16_t port;
+        sg_status status = sg_config_split_address(list->items[i], host, sizeof(host), &port, in->err);
+        if (status != SG_OK)
+            return status;
+        for (size_t j = 0; j < i && port != 0; j++) {
+            if (strcasecmp(list->items[i], list->items[j]) == 0)
+                return sg_config_fault(place_of_key(in, key), key, in->err,
+                                       "entries %zu and %zu are both %s: each ps needs an address of its own", j, i,
+                                       list->items[i]);
+        }
+    }
+    return SG_OK;
+}
+
+static sg_status check_addresses(const check *in)
+{
+    const sg_config *config = in->config;
+    if (config->advertise.n != 0 && config->advertise.n != config->ps.n) {
+        const char *key = later(in, "advertise", "ps");
+        return sg_config_fault(place_of_key(in, key), key, in->err,
+                               "ps has %zu entries and advertise %zu, wanted as many, or none in advertise",
+                               config->ps.n, config->advertise.n);
+    }
+    sg_status status = check_unique(in, "ps", &config->ps);
+    return status != SG_OK ? status : check_unique(in, "advertise", &config->advertise);
+}
+
+static sg_status check_sizes(const check *in)
+{
+    const sg_config *config = in->config;
+    if (config->slice_bytes % 64 != 0)
+        return sg_config_fault(place_of_key(in, "slice_bytes"), "slice_bytes", in->err,
+                               "found %" PRIu64 ", wanted a multiple of 64, such as %" PRIu64, config->slice_bytes,
+                               config->slice_bytes / 64 * 64);
+    sg_status status =
+        check_order(in, "slice_bytes", config->slice_bytes, "message_bytes", config->message_bytes, false);
+    if (status == SG_OK)
+        status = check_order(in, "workers", config->workers, "max_workers", config->max_workers, false);
+    if (status == SG_OK)
+        status = check_order(in, "park_ms", config->park_ms, "lease_ms", config->lease_ms, true);
+    return status;
+}
+
+static sg_status check_update(const check *in)
+{
+    const sg_config *config = in->config;
+    if (config->update.rule == SG_RULE_NESTEROV && config->update.momentum <= 0)
+        return fault_of(in, later(in, "update.momentum", "update.rule"),
+                        "rule is nesterov and momentum is 0, wanted a momentum above 0, such as 0.9");
+    if (config->update.schedule != SG_SCHEDULE_CONSTANT && config->update.decay_steps == 0)
+        return fault_of(in, later(in, "update.decay_steps", "update.schedule"),
+                        "schedule is not constant and decay_steps is 0, wanted at least 1: set update.decay_steps");
+    if (config->update.schedule == SG_SCHEDULE_COSINE)
+        return check_order(in, "update.warmup_steps", config->update.warmup_steps, "update.decay_steps",
+                           config->update.decay_steps, true);
+    return SG_OK;
+}
+
+sg_status sg_config_check(const sg_config *config, const sg_config_place *places, sg_error *err)
+{
+    check in = {.config = config, .places = places, .err = err};
+    sg_status status = check_sizes(&in);
+    if (status == SG_OK)
+        status = check_addresses(&in);
+    if (status == SG_OK)
+        status = check_update(&in);
+    return status;
+}

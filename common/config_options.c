@@ -1,0 +1,252 @@
+/* common/config_options.c - the table of options: keys, types, defaults, bounds, flags and help. */
+#include "common/config_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/workers.h"
+
+#define AT(field)  .offset = offsetof(sg_config, field)
+#define DAY_MS     (24u * 3600 * 1000)
+#define MAX_BYTES  (1u << 30)
+#define MAX_PATH   4096
+#define MAX_FACTOR 1e6
+
+static const sg_config_choice modes[] = {{"sync", SG_MODE_SYNC}, {"async", SG_MODE_ASYNC}, {NULL, 0}};
+static const sg_config_choice rules[] = {{"sgd", SG_RULE_SGD},
+                                         {"momentum", SG_RULE_MOMENTUM},
+                                         {"nesterov", SG_RULE_NESTEROV},
+                                         {"adam", SG_RULE_ADAM},
+                                         {NULL, 0}};
+static const sg_config_choice schedules[] = {
+    {"constant", SG_SCHEDULE_CONSTANT}, {"step", SG_SCHEDULE_STEP}, {"cosine", SG_SCHEDULE_COSINE}, {NULL, 0}};
+static const sg_config_choice non_finites[] = {{"skip", SG_NON_FINITE_SKIP}, {"apply", SG_NON_FINITE_APPLY}, {NULL, 0}};
+static const sg_config_choice levels[] = {
+    {"debug", SG_LOG_DEBUG}, {"info", SG_LOG_INFO}, {"warn", SG_LOG_WARN}, {"error", SG_LOG_ERROR}, {NULL, 0}};
+
+/* clang-format off */
+static const sg_config_option options[] = {
+    {"job", SG_CONFIG_NAME, AT(job), "shardgrad", 1, 64, .shared = true,
+     .help = "name of the job; daemons of another job are refused"},
+    {"seed", SG_CONFIG_COUNT, AT(seed), "1", 0, UINT64_MAX, .shared = true, .flag = "--seed", .hint = "N",
+     .help = "initial values and the order of the data follow from it"},
+    {"ps", SG_CONFIG_ADDRESSES, AT(ps), "[127.0.0.1:0]", 1, SG_CONFIG_MAX_PS, .shared = true, .flag = "--ps", .hint = "N",
+     .help = "where each ps listens; port 0: any free one"},
+    {"advertise", SG_CONFIG_ADDRESSES, AT(advertise), "[]", 0, SG_CONFIG_MAX_PS,
+     .help = "where others reach each ps; empty: as in ps"},
+    {"workers", SG_CONFIG_COUNT, AT(workers), "2", 1, SG_MAX_WORKERS, .shared = true, .flag = "--workers", .hint = "N",
+     .help = "training starts when so many have come"},
+    {"max_workers", SG_CONFIG_COUNT, AT(max_workers), "64", 1, SG_MAX_WORKERS, .shared = true,
+     .help = "worker indices are below it"},
+    {"threads", SG_CONFIG_COUNT, AT(threads), "1", 1, 1024,
+     .help = "threads of compute in each worker"},
+    {"rpc_threads", SG_CONFIG_COUNT, AT(rpc_threads), "1", 1, 64,
+     .help = "threads in each ps that receive, add, update and answer"},
+    {"slice_bytes", SG_CONFIG_BYTES, AT(slice_bytes), "1MiB", 64, MAX_BYTES, .shared = true,
+     .help = "largest slice of a variable; a multiple of 64"},
+    {"message_bytes", SG_CONFIG_BYTES, AT(message_bytes), "1MiB", 64, MAX_BYTES, .shared = true,
+     .help = "most data in one message; at least slice_bytes"},
+    {"lease_ms", SG_CONFIG_MS, AT(lease_ms), "5000", 10, DAY_MS,
+     .help = "who is not heard for so long is taken for dead"},
+    {"park_ms", SG_CONFIG_MS, AT(park_ms), "2000", 1, DAY_MS,
+     .help = "a call that has to wait is answered and asked again after it"},
+    {"warn_after_ms", SG_CONFIG_MS, AT(warn_after_ms), "10000", 1, DAY_MS,
+     .help = "who waits longer says so in the log"},
+    {"start_timeout_ms", SG_CONFIG_MS, AT(start_timeout_ms), "60000", 1, DAY_MS,
+     .help = "how long the processes wait for each other at the start"},
+    {"shutdown_grace_ms", SG_CONFIG_MS, AT(shutdown_grace_ms), "2000", 1, DAY_MS,
+     .help = "how long a process may take to end when told to"},
+    {"linger", SG_CONFIG_BOOL, AT(linger), "false",
+     .help = "true: a ps serves on when the last worker has left"},
+    {"run_dir", SG_CONFIG_TEXT, AT(run_dir), "\"\"", 0, MAX_PATH, .flag = "--run-dir", .hint = "DIR",
+     .help = "logs, summary and addresses go there; empty: runs/JOB"},
+    {"log_level", SG_CONFIG_CHOICE, AT(log_level), "info", .choices = levels, .flag = "--log-level", .hint = "LEVEL",
+     .help = "least grave event that is logged"},
+
+    {"update.mode", SG_CONFIG_CHOICE, AT(update.mode), "sync", .choices = modes, .shared = true,
+     .flag = "--mode", .hint = "MODE", .help = "sync: one update from all workers; async: one from each"},
+    {"update.rule", SG_CONFIG_CHOICE, AT(update.rule), "sgd", .choices = rules, .shared = true,
+     .help = "how values follow from gradients"},
+    {"update.learning_rate", SG_CONFIG_REAL, AT(update.learning_rate), "0.01", .low = 0, .high = MAX_FACTOR, .shared = true,
+     .help = "before the schedule"},
+    {"update.momentum", SG_CONFIG_REAL, AT(update.momentum), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true,
+     .help = "of momentum and nesterov"},
+    {"update.beta1", SG_CONFIG_REAL, AT(update.beta1), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true,
+     .help = "of adam"},
+    {"update.beta2", SG_CONFIG_REAL, AT(update.beta2), "0.999", .low = 0, .high = 1, .below_high = true, .shared = true,
+     .help = "of adam"},
+    {"update.epsilon", SG_CONFIG_REAL, AT(update.epsilon), "1e-08", .low = 0, .high = 1, .above_low = true, .shared = true,
+     .help = "of adam"},
+    {"update.weight_decay", SG_CONFIG_REAL, AT(update.weight_decay), "0", .low = 0, .high = MAX_FACTOR, .shared = true,
+     .help = "times the value is added to the gradient"},
+    {"update.schedule", SG_CONFIG_CHOICE, AT(update.schedule), "constant", .choices = schedules, .shared = true,
+     .help = "how the learning rate goes on from step to step"},
+    {"update.warmup_steps", SG_CONFIG_COUNT, AT(update.warmup_steps), "0", 0, UINT32_MAX, .shared = true,
+     .help = "steps over which the learning rate grows to its full value"},
+    {"update.decay_steps", SG_CONFIG_COUNT, AT(update.decay_steps), "0", 0, UINT32_MAX, .shared = true,
+     .help = "step: it falls every so many; cosine: it is zero after so many"},
+    {"update.decay_factor", SG_CONFIG_REAL, AT(update.decay_factor), "0.1", .low = 0, .high = 1, .above_low = true, .shared = true,
+     .help = "step: it is multiplied by this each time"},
+    {"update.non_finite", SG_CONFIG_CHOICE, AT(update.non_finite), "skip", .choices = non_finites, .shared = true,
+     .help = "skip: gradients with NaN or infinity count with weight 0"},
+
+    {"train.batch", SG_CONFIG_COUNT, AT(train.batch), "128", 1, 1u << 24, .shared = true,
+     .help = "examples of a step, over all workers"},
+    {"train.epochs", SG_CONFIG_COUNT, AT(train.epochs), "5", 1, 1000000, .shared = true,
+     .help = "passes over the data"},
+    {"train.steps", SG_CONFIG_COUNT, AT(train.steps), "0", 0, UINT32_MAX, .shared = true,
+     .help = "not 0: end after so many steps, whatever the epochs"},
+
+    {"model.name", SG_CONFIG_NAME, AT(model.name), "mlp", 1, 64, .shared = true,
+     .help = "built-in model that shardgrad-worker trains"},
+    {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true,
+     .help = "widths of the hidden layers"},
+
+    {"data.train_images", SG_CONFIG_TEXT, AT(data.train_images), "\"\"", 0, MAX_PATH,
+     .help = "IDX file, plain or .gz"},
+    {"data.train_labels", SG_CONFIG_TEXT, AT(data.train_labels), "\"\"", 0, MAX_PATH,
+     .help = "IDX file, plain or .gz"},
+    {"data.test_images", SG_CONFIG_TEXT, AT(data.test_images), "\"\"", 0, MAX_PATH,
+     .help = "IDX file, plain or .gz"},
+    {"data.test_labels", SG_CONFIG_TEXT, AT(data.test_labels), "\"\"", 0, MAX_PATH,
+     .help = "IDX file, plain or .gz"},
+};
+/* clang-format on */
+
+/* The maps that the keys with a dot lie in. */
+static const char *const sections[] = {"update", "train", "model", "data"};
+
+size_t sg_config_option_count(void)
+{
+    return SG_ARRAY_LEN(options);
+}
+
+const sg_config_option *sg_config_option_at(size_t index)
+{
+    return &options[index];
+}
+
+size_t sg_config_option_index(const sg_config_option *option)
+{
+    return (size_t)(option - options);
+}
+
+const sg_config_option *sg_config_option_find(const char *key)
+{
+    for (size_t i = 0; i < SG_ARRAY_LEN(options); i++) {
+        if (strcmp(options[i].key, key) == 0)
+            return &options[i];
+    }
+    return NULL;
+}
+
+bool sg_config_option_is_section(const char *key)
+{
+    for (size_t i = 0; i < SG_ARRAY_LEN(sections); i++) {
+        if (strcmp(sections[i], key) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* --- what was meant? ----------------------------------------------------------------------------------------- */
+
+#define MAX_WORD 48u
+
+static size_t smallest(size_t a, size_t b, size_t c)
+{
+    size_t least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* Edits (insert, remove, replace a letter) that make one word of the other; SIZE_MAX for words too long to bother. */
+static size_t distance(const char *a, size_t a_length, const char *b, size_t b_length)
+{
+    size_t row[MAX_WORD + 1];
+    if (a_length > MAX_WORD || b_length > MAX_WORD)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= b_length; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t above = row[j];
+            row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[b_length];
+}
+
+/* Near is at most 2 edits, and not most of the word. */
+static bool is_near(size_t edits, size_t length)
+{
+    return edits <= 2 && edits * 2 <= length;
+}
+
+static const char *leaf_of(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+    return dot != NULL ? dot + 1 : key;
+}
+
+/* How far `key` is from what it may have meant: below SIZE_MAX if it is near. A key that is near as a whole comes
+ * before one that is near by its last word alone, which was then put into another section. */
+static size_t rank_candidate(const char *key, const char *candidate)
+{
+    size_t whole = distance(key, strlen(key), candidate, strlen(candidate));
+    if (is_near(whole, strlen(key)))
+        return whole;
+    const char *leaf = leaf_of(key), *candidate_leaf = leaf_of(candidate);
+    size_t end = distance(leaf, strlen(leaf), candidate_leaf, strlen(candidate_leaf));
+    return is_near(end, strlen(leaf)) ? MAX_WORD + end : SIZE_MAX;
+}
+
+const char *sg_config_option_nearest(const char *key)
+{
+    const char *best = NULL;
+    size_t best_rank = SIZE_MAX;
+    for (size_t i = 0; i < SG_ARRAY_LEN(options) + SG_ARRAY_LEN(sections); i++) {
+        const char *candidate = i < SG_ARRAY_LEN(options) ? options[i].key : sections[i - SG_ARRAY_LEN(options)];
+        size_t rank = rank_candidate(key, candidate);
+        if (rank < best_rank) {
+            best = candidate;
+            best_rank = rank;
+        }
+    }
+    return best;
+}
+
+const char *sg_config_choice_nearest(const sg_config_choice *choices, const char *name)
+{
+    const char *best = NULL;
+    size_t best_edits = SIZE_MAX;
+    for (; choices->name != NULL; choices++) {
+        size_t edits = distance(name, strlen(name), choices->name, strlen(choices->name));
+        if (is_near(edits, strlen(name)) && edits < best_edits) {
+            best = choices->name;
+            best_edits = edits;
+        }
+    }
+    return best;
+}
+
+static const char *choice_name(const sg_config_choice *choices, int value)
+{
+    for (; choices->name != NULL; choices++) {
+        if (choices->value == value)
+            return choices->name;
+    }
+    return "unknown";
+}
+
+const char *sg_mode_name(sg_mode mode)
+{
+    return choice_name(modes, (int)mode);
+}
+
+const char *sg_rule_name(sg_rule rule)
+{
+    return choice_name(rules, (int)rule);
+}
