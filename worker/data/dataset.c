@@ -1,6 +1,7 @@
 /* worker/data/dataset.c - see dataset.h. */
 #include "worker/data/dataset.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/status.h"
@@ -24,6 +25,24 @@ static sg_status check_pair(const char *images_path, const sg_idx *images, const
     return SG_OK;
 }
 
+/* Sums of whole numbers, so that the result does not depend on their order or on the machine. */
+static void measure(sg_dataset *dataset)
+{
+    uint64_t counts[256] = {0};
+    size_t n = dataset->n_examples * dataset->n_features;
+    for (size_t i = 0; i < n; i++)
+        counts[dataset->images[i]]++;
+    double mean = 0;
+    double square = 0;
+    for (int byte = 0; byte < 256; byte++) {
+        mean += (double)counts[byte] / (double)n * byte;
+        square += (double)counts[byte] / (double)n * byte * byte;
+    }
+    double variance = square - mean * mean;
+    dataset->mean = (float)mean;
+    dataset->deviation = variance > 1 ? (float)sqrt(variance) : 1;
+}
+
 sg_status sg_dataset_load(const char *images_path, const char *labels_path, uint32_t n_classes, sg_dataset **dataset,
                           sg_error *err)
 {
@@ -45,6 +64,7 @@ sg_status sg_dataset_load(const char *images_path, const char *labels_path, uint
                          .n_classes = n_classes,
                          .images = images.bytes,
                          .labels = labels.bytes};
+    measure(made);
     *dataset = made;
     return SG_OK;
 }
@@ -58,11 +78,19 @@ void sg_dataset_destroy(sg_dataset *dataset)
     free(dataset);
 }
 
+void sg_dataset_scale_as(sg_dataset *dataset, const sg_dataset *other)
+{
+    dataset->mean = other->mean;
+    dataset->deviation = other->deviation;
+}
+
 void sg_dataset_get(const sg_dataset *dataset, size_t index, float *features, uint32_t *label)
 {
     SG_ASSERT(index < dataset->n_examples);
     const uint8_t *bytes = dataset->images + index * dataset->n_features;
+    float mean = dataset->mean;
+    float scale = 1 / dataset->deviation;
     for (size_t i = 0; i < dataset->n_features; i++)
-        features[i] = (float)bytes[i] * (2.0F / 255.0F) - 1.0F;
+        features[i] = ((float)bytes[i] - mean) * scale;
     *label = dataset->labels[index];
 }

@@ -17,6 +17,8 @@ static sg_status load_test(sg_workload *w, sg_error *err)
         return sg_error_set(err, SG_DATA, "%s: images of %zu pixels, but those of %s have %zu",
                             config->data.test_images, w->test->n_features, config->data.train_images,
                             w->train->n_features);
+    if (status == SG_OK)
+        sg_dataset_scale_as(w->test, w->train);
     return status;
 }
 
