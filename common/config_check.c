@@ -96,7 +96,8 @@ static sg_status check_order(const check *in, const char *low, uint64_t low_valu
                            low_value, high, high_value, low, strictly ? "below" : "at most", high);
 }
 
-static sg_status check_unique(const check *in, const char *key, const sg_config_strings *list)
+/* Where others reach each ps: no two alike, and no "all interfaces", which is a place to listen at only. */
+static sg_status check_reachable(const check *in, const char *key, const sg_config_strings *list)
 {
     for (size_t i = 0; i < list->n; i++) {
         char host[256];
@@ -104,6 +105,11 @@ static sg_status check_unique(const check *in, const char *key, const sg_config_
         sg_status status = sg_config_split_address(list->items[i], host, sizeof(host), &port, in->err);
         if (status != SG_OK)
             return status;
+        if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0)
+            return sg_config_fault(place_of_key(in, key), key, in->err,
+                                   "%s is where a ps may listen but not where it is found: list under advertise how "
+                                   "others reach each ps",
+                                   list->items[i]);
         for (size_t j = 0; j < i && port != 0; j++) {
             if (strcasecmp(list->items[i], list->items[j]) == 0)
                 return sg_config_fault(place_of_key(in, key), key, in->err,
@@ -114,17 +120,18 @@ static sg_status check_unique(const check *in, const char *key, const sg_config_
     return SG_OK;
 }
 
+/* With advertise, several hosts may listen at the same 0.0.0.0:5000. */
 static sg_status check_addresses(const check *in)
 {
     const sg_config *config = in->config;
-    if (config->advertise.n != 0 && config->advertise.n != config->ps.n) {
-        const char *key = later(in, "advertise", "ps");
-        return sg_config_fault(place_of_key(in, key), key, in->err,
-                               "ps has %zu entries and advertise %zu, wanted as many, or none in advertise",
-                               config->ps.n, config->advertise.n);
-    }
-    sg_status status = check_unique(in, "ps", &config->ps);
-    return status != SG_OK ? status : check_unique(in, "advertise", &config->advertise);
+    if (config->advertise.n == 0)
+        return check_reachable(in, "ps", &config->ps);
+    if (config->advertise.n == config->ps.n)
+        return check_reachable(in, "advertise", &config->advertise);
+    const char *key = later(in, "advertise", "ps");
+    return sg_config_fault(place_of_key(in, key), key, in->err,
+                           "ps has %zu entries and advertise %zu, wanted as many, or none in advertise", config->ps.n,
+                           config->advertise.n);
 }
 
 static sg_status check_sizes(const check *in)
