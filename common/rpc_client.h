@@ -18,25 +18,29 @@ typedef struct sg_rpc_client_options {
 } sg_rpc_client_options;
 
 sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options);
-/* Cancels what is under way, waits for its callbacks, ends the threads. Destroys the channels, too. NULL is fine. */
+/* Cancels what is under way, waits for its callbacks, ends the threads. Destroys the channels, too. No other thread
+ * may start a call meanwhile; a callback may, and gets CANCELLED for it. NULL is fine. */
 void sg_rpc_client_destroy(sg_rpc_client *client);
 
-/* A connection of its own (not shared with other channels to the same address), made when first used. The client owns
- * it. */
+/* A connection of its own (not shared with other channels to the same address), made when first used and made again
+ * when it was lost: an attempt at most 2 s after the last one. The client owns it. Any thread. */
 sg_rpc_channel *sg_rpc_client_channel(sg_rpc_client *client, const char *address);
 const char *sg_rpc_channel_address(const sg_rpc_channel *channel);
 
 /* The end of a call. status OK: reply is the message, destroyed after the callback returns. Otherwise error holds the
- * peer's message (or the transport's, naming the address) and reply is NULL. Called exactly once for every
- * sg_rpc_channel_call, from a poller thread, after the transport has let go of the request's memory except that
- * releases of its pieces may still be outstanding. */
+ * peer's message (or the transport's, naming the address) and reply is NULL; it is never NULL then. Called exactly once
+ * for every sg_rpc_channel_call, from a poller thread, after the transport has let go of the request's memory except
+ * that releases of its pieces may still be outstanding. Without a word from the peer: UNAVAILABLE (no connection, or
+ * it was lost), TIMEOUT, CANCELLED (by sg_rpc_pending_cancel or sg_rpc_client_destroy), EXHAUSTED (a message over the
+ * limit: the request is not sent then). */
 typedef void (*sg_rpc_done)(void *user, sg_status status, const sg_error *error, const sg_wire_message *reply);
 
 /* Identifies a call under way, for cancelling. */
 typedef struct sg_rpc_pending sg_rpc_pending;
 
-/* Starts a call. `path` has static storage; `take_request` is destroyed by this function. The pending is owned by the
- * caller until sg_rpc_pending_release, in any order with the callback. */
+/* Starts a call; any thread, a callback's, too. A peer that cannot be reached fails it at once. `path` has static
+ * storage; `take_request` is destroyed by this function. The pending is owned by the caller until
+ * sg_rpc_pending_release, in any order with the callback. */
 sg_rpc_pending *sg_rpc_channel_call(sg_rpc_channel *channel, const char *path, sg_wire_message *take_request,
                                     uint64_t timeout_ms, sg_rpc_done done, void *user);
 /* The callback comes soon, with CANCELLED, unless it was on its way already. Any thread. */

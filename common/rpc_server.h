@@ -10,6 +10,9 @@
 #include "common/log.h"
 #include "common/wire.h"
 
+/* Calls that one connection may have under way, parked ones included; more wait at the client, in order. */
+#define SG_RPC_SERVER_CALLS_PER_CONNECTION 4096
+
 typedef struct sg_rpc_server sg_rpc_server;
 typedef struct sg_rpc_call sg_rpc_call;
 
@@ -31,35 +34,42 @@ typedef struct sg_rpc_server_options {
     const sg_log *log; /* must outlive the server; NULL is silent */
 } sg_rpc_server_options;
 
-/* Binds and serves. Errors: CONFIG (address in use, a host that does not resolve), naming the address. Destroyed by
- * sg_rpc_server_destroy after sg_rpc_server_stop. */
+/* Binds and serves; handlers run from before this returns. Errors: CONFIG (address in use, a host that does not
+ * resolve), naming the address. Destroyed by sg_rpc_server_destroy after sg_rpc_server_stop. */
 SG_MUST_USE sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_server **server, sg_error *err);
 uint16_t sg_rpc_server_port(const sg_rpc_server *server);
 
-/* What the health service says from now on: SERVING or NOT_SERVING. Any thread. */
+/* What the health service says from now on: SERVING or NOT_SERVING (as it begins). Any thread. */
 void sg_rpc_server_set_serving(sg_rpc_server *server, bool serving);
 
-/* Takes no new call; waits up to grace_ms for the calls under way to be answered, then cancels them, then waits until
- * every handler has returned and every call is gone. Calls that handlers hold must still be answered (failing them is
- * enough) or this waits for ever. Afterwards the port is free. */
+/* Takes no new call (one that still comes is answered STOPPED, without its handler); waits up to grace_ms for the
+ * calls under way to be answered, then cancels them, then waits until every handler has returned and every call is
+ * gone. Calls that handlers hold must still be answered (failing them is enough) or this waits for ever; they may be
+ * answered before, meanwhile and after the grace. Afterwards the port is free. Not from a handler or a notice; once. */
 void sg_rpc_server_stop(sg_rpc_server *server, uint64_t grace_ms);
-void sg_rpc_server_destroy(sg_rpc_server *server); /* NULL is fine */
+/* Stops it first, with no grace, if that was not done. NULL is fine. */
+void sg_rpc_server_destroy(sg_rpc_server *server);
 
-/* Valid until the call is answered. */
+/* Valid until the call is answered: what sg_wire_unpack gave of it, too. */
 const sg_wire_message *sg_rpc_call_request(const sg_rpc_call *call);
-/* When the client stops waiting, on sg_clock_ms's scale. */
+/* When the client stops waiting, on sg_clock_ms's scale; UINT64_MAX: never. */
 uint64_t sg_rpc_call_deadline_ms(const sg_rpc_call *call);
 /* "ipv4:127.0.0.1:4242", for messages. Valid until the call is answered. */
 const char *sg_rpc_call_peer(sg_rpc_call *call);
 
-/* Asks for a notice if the client goes away before the call is answered: `on_gone(user, call)` is called at most once,
- * from an rpc thread, never after the call was answered (answering waits for a notice under way). The call must still
- * be answered. For calls that are parked. */
+/* Asks for a notice if the client goes away, or its deadline passes, before the call is answered: `on_gone(user, call)`
+ * is called at most once, from an rpc thread, never after the call was answered. The call must still be answered, by
+ * the notice itself or by whoever holds the call. For calls that are parked; once for a call.
+ * Only while no other thread can answer: call it before the call is put where others find it, or under the lock that
+ * guards that place. It does not call on_gone itself. Answering waits for a notice under way, so nobody may answer
+ * under a lock that on_gone takes. */
 void sg_rpc_call_watch(sg_rpc_call *call, void (*on_gone)(void *user, sg_rpc_call *call), void *user);
 
-/* Answers with a message. The pieces' releases are owed in any case. The call is gone when this returns. */
+/* Answers with a message. The pieces' releases are owed in any case. The call is gone when this returns. A message
+ * over the limit is answered EXHAUSTED instead. */
 void sg_rpc_call_reply(sg_rpc_call *call, const ProtobufCMessage *head, const sg_wire_piece *pieces, size_t n_pieces);
-/* Answers with an error: gRPC code and trailer from `status`, the message from format. The call is gone. */
+/* Answers with an error: gRPC code and trailer from `status`, which is not OK, the message from format. The call is
+ * gone. */
 void sg_rpc_call_fail(sg_rpc_call *call, sg_status status, const char *format, ...) SG_PRINTF(3, 4);
 
 #endif

@@ -1,0 +1,13 @@
+/* common/rpc_address.h - why an address cannot be served, which gRPC only says in its log. */
+#ifndef SG_COMMON_RPC_ADDRESS_H
+#define SG_COMMON_RPC_ADDRESS_H
+
+#include "common/status.h"
+
+/* Is it host:port, and does the host resolve? May block on the name service. Errors: CONFIG, naming the address. */
+SG_MUST_USE sg_status sg_rpc_address_check(const char *address, sg_error *err);
+
+/* After gRPC could not bind it: finds out why by trying. Always returns CONFIG. */
+SG_MUST_USE sg_status sg_rpc_address_explain(const char *address, sg_error *err);
+
+#endif

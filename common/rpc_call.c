@@ -1,0 +1,214 @@
+/* common/rpc_call.c - one call on the server: armed, handled, perhaps watched while it is parked, answered, freed.
+ *
+ * Its memory is freed when every batch that was started for it has reported its end: the reply's, and the watch's if
+ * there is one. gRPC writes into the struct until then. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <grpc/slice.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+
+#include "common/clock.h"
+#include "common/rpc_server_internal.h"
+#include "common/rpc_status.h"
+
+static void call_release(sg_rpc_call *call)
+{
+    if (atomic_fetch_sub_explicit(&call->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    sg_rpc_server *server = call->server;
+    if (call->grpc != NULL)
+        grpc_call_unref(call->grpc);
+    grpc_metadata_array_destroy(&call->metadata);
+    grpc_call_details_destroy(&call->details);
+    sg_wire_message_deinit(&call->request);
+    gpr_free(call->peer);
+    free(call);
+    sg_rpc_server_unhold(server);
+}
+
+static void refuse_unknown(sg_rpc_call *call)
+{
+    const grpc_slice *path = &call->details.method;
+    sg_rpc_call_fail(call, SG_UNIMPLEMENTED, "no method %.*s here", (int)GRPC_SLICE_LENGTH(*path),
+                     (const char *)GRPC_SLICE_START_PTR(*path));
+}
+
+static void handle(sg_rpc_call *call)
+{
+    if (atomic_load(&call->server->stopping))
+        sg_rpc_call_fail(call, SG_STOPPED, "the server is stopping");
+    else if (call->route == NULL)
+        refuse_unknown(call);
+    else
+        call->route->method.handler(call->route->method.user, call);
+}
+
+/* The next call of the route is asked for only after the handler is through: meanwhile another queue's thread takes
+ * it, where this one would make it wait. */
+static void on_arrived(sg_rpc_event *event, bool ok)
+{
+    sg_rpc_call *call = SG_CONTAINER_OF(event, sg_rpc_call, on_arrived);
+    if (!ok) { /* the server is stopping */
+        call_release(call);
+        return;
+    }
+    sg_rpc_server *server = call->server;
+    sg_rpc_queue *queue = call->queue;
+    const sg_rpc_route *route = call->route;
+    sg_rpc_server_hold(server); /* the handler may free the call, and stop waits for the handler */
+    handle(call);
+    if (!atomic_load(&server->stopping))
+        sg_rpc_call_arm(queue, route);
+    sg_rpc_server_unhold(server);
+}
+
+static void on_replied(sg_rpc_event *event, bool ok)
+{
+    (void)ok; /* a client that went away meanwhile has had its chance */
+    call_release(SG_CONTAINER_OF(event, sg_rpc_call, on_replied));
+}
+
+static void on_closed(sg_rpc_event *event, bool ok)
+{
+    (void)ok;
+    sg_rpc_call *call = SG_CONTAINER_OF(event, sg_rpc_call, on_closed);
+    sg_rpc_server *server = call->server;
+    pthread_mutex_lock(&server->mutex);
+    bool notify = call->cancelled != 0 && !call->answered;
+    call->notifying = notify;
+    call->notifier = pthread_self();
+    pthread_mutex_unlock(&server->mutex);
+    if (notify) {
+        call->on_gone(call->on_gone_user, call);
+        pthread_mutex_lock(&server->mutex);
+        call->notifying = false;
+        pthread_cond_broadcast(&server->changed);
+        pthread_mutex_unlock(&server->mutex);
+    }
+    call_release(call);
+}
+
+void sg_rpc_call_arm(sg_rpc_queue *queue, const sg_rpc_route *route)
+{
+    sg_rpc_call *call = sg_xcalloc(1, sizeof(*call));
+    sg_rpc_server_hold(queue->server);
+    call->on_arrived.on_done = on_arrived;
+    call->on_replied.on_done = on_replied;
+    call->on_closed.on_done = on_closed;
+    call->server = queue->server;
+    call->queue = queue;
+    call->route = route;
+    atomic_init(&call->refs, 1);
+    grpc_metadata_array_init(&call->metadata);
+    grpc_call_details_init(&call->details);
+    grpc_call_error error =
+        route != NULL ? grpc_server_request_registered_call(queue->server->grpc, route->registered, &call->grpc,
+                                                            &call->deadline, &call->metadata, &call->request.buffer,
+                                                            queue->queue, queue->queue, &call->on_arrived)
+                      : grpc_server_request_call(queue->server->grpc, &call->grpc, &call->details, &call->metadata,
+                                                 queue->queue, queue->queue, &call->on_arrived);
+    SG_ASSERT(error == GRPC_CALL_OK);
+}
+
+const sg_wire_message *sg_rpc_call_request(const sg_rpc_call *call)
+{
+    return &call->request;
+}
+
+uint64_t sg_rpc_call_deadline_ms(const sg_rpc_call *call)
+{
+    gpr_timespec deadline = call->route != NULL ? call->deadline : call->details.deadline;
+    if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0)
+        return UINT64_MAX;
+    int64_t left_ms = gpr_time_to_millis(gpr_time_sub(deadline, gpr_now(deadline.clock_type)));
+    return sg_clock_ms() + (left_ms > 0 ? (uint64_t)left_ms : 0);
+}
+
+const char *sg_rpc_call_peer(sg_rpc_call *call)
+{
+    if (call->peer == NULL)
+        call->peer = grpc_call_get_peer(call->grpc);
+    return call->peer;
+}
+
+void sg_rpc_call_watch(sg_rpc_call *call, void (*on_gone)(void *user, sg_rpc_call *call), void *user)
+{
+    SG_ASSERT(!call->watched);
+    call->watched = true;
+    call->on_gone = on_gone;
+    call->on_gone_user = user;
+    atomic_fetch_add_explicit(&call->refs, 1, memory_order_relaxed);
+    grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &call->cancelled};
+    SG_ASSERT(grpc_call_start_batch(call->grpc, &close, 1, &call->on_closed, NULL) == GRPC_CALL_OK);
+}
+
+/* From here on no notice is given. A notice that answers is not waited for by itself. */
+static void begin_answer(sg_rpc_call *call)
+{
+    if (!call->watched)
+        return;
+    sg_rpc_server *server = call->server;
+    pthread_mutex_lock(&server->mutex);
+    call->answered = true;
+    while (call->notifying && !pthread_equal(call->notifier, pthread_self()))
+        pthread_cond_wait(&server->changed, &server->mutex);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+/* message: NULL for a failure. err: NULL for success. The receive buffers go first, so that memory turns over. The
+ * hold is for this thread: the call may be gone before gRPC's function returns. */
+static void send_answer(sg_rpc_call *call, sg_wire_message *message, const sg_error *err)
+{
+    sg_rpc_server *server = call->server;
+    sg_rpc_server_hold(server);
+    grpc_op ops[4] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_SEND_STATUS_FROM_SERVER}};
+    size_t n_ops = 2;
+    grpc_metadata trailer;
+    grpc_slice text = grpc_empty_slice();
+    if (message != NULL)
+        ops[n_ops++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = message->buffer};
+    if (!call->watched)
+        ops[n_ops++] =
+            (grpc_op){.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &call->cancelled};
+    if (err != NULL) {
+        trailer = sg_rpc_status_trailer(err->code);
+        text = grpc_slice_from_copied_string(err->message);
+        ops[1].data.send_status_from_server.trailing_metadata = &trailer;
+        ops[1].data.send_status_from_server.trailing_metadata_count = 1;
+        ops[1].data.send_status_from_server.status = (grpc_status_code)sg_status_to_grpc(err->code);
+        ops[1].data.send_status_from_server.status_details = &text;
+    }
+    sg_wire_message_deinit(&call->request);
+    SG_ASSERT(grpc_call_start_batch(call->grpc, ops, n_ops, &call->on_replied, NULL) == GRPC_CALL_OK);
+    grpc_slice_unref(text);
+    sg_rpc_server_unhold(server);
+}
+
+void sg_rpc_call_reply(sg_rpc_call *call, const ProtobufCMessage *head, const sg_wire_piece *pieces, size_t n_pieces)
+{
+    sg_wire_message *message = NULL;
+    sg_error err;
+    sg_status status = sg_wire_pack(head, pieces, n_pieces, &message, &err);
+    size_t limit = (size_t)call->server->message_limit;
+    if (status == SG_OK && sg_wire_message_bytes(message) > limit)
+        status = sg_error_set(&err, SG_EXHAUSTED, "the answer has %zu bytes, at most %zu are allowed",
+                              sg_wire_message_bytes(message), limit);
+    begin_answer(call);
+    send_answer(call, status == SG_OK ? message : NULL, status == SG_OK ? NULL : &err);
+    sg_wire_message_destroy(message);
+}
+
+void sg_rpc_call_fail(sg_rpc_call *call, sg_status status, const char *format, ...)
+{
+    SG_ASSERT(status != SG_OK);
+    sg_error err;
+    va_list args;
+    va_start(args, format);
+    status = sg_error_set_v(&err, status, format, args);
+    va_end(args);
+    SG_ASSERT(status == err.code);
+    begin_answer(call);
+    send_answer(call, NULL, &err);
+}

@@ -1,0 +1,226 @@
+/* common/rpc_server.c - the life of a server: bind, serve, stop. Calls are in rpc_call.c.
+ *
+ * gRPC aborts the process when a queue or server is used after its end. What keeps that away is `holds`: every armed
+ * or living call and every running handler has one, and the server is destroyed after the last one is gone. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <grpc/grpc_security.h>
+
+#include "common/rpc_address.h"
+#include "common/rpc_args.h"
+#include "common/rpc_health.h"
+#include "common/rpc_server_internal.h"
+
+void sg_rpc_server_hold(sg_rpc_server *server)
+{
+    atomic_fetch_add_explicit(&server->holds, 1, memory_order_relaxed);
+}
+
+void sg_rpc_server_unhold(sg_rpc_server *server)
+{
+    if (atomic_fetch_sub_explicit(&server->holds, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_lock(&server->mutex);
+    server->all_gone = true;
+    pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static void on_shut_down(sg_rpc_event *event, bool ok)
+{
+    (void)ok;
+    sg_rpc_server *server = SG_CONTAINER_OF(event, sg_rpc_server, on_shut_down);
+    pthread_mutex_lock(&server->mutex);
+    server->shut_down = true;
+    pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static void *queue_run(void *queue)
+{
+    sg_rpc_library_poll(((sg_rpc_queue *)queue)->queue);
+    return NULL;
+}
+
+/* --- start --- */
+
+static sg_rpc_server *server_alloc(const sg_rpc_server_options *options)
+{
+    sg_rpc_server *server = sg_xcalloc(1, sizeof(*server));
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&server->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&server->mutex, NULL);
+    atomic_init(&server->serving, false);
+    atomic_init(&server->stopping, false);
+    atomic_init(&server->holds, 1);
+    server->log = options->log;
+    server->message_limit = sg_rpc_args_message_limit(options->message_bytes);
+    server->on_shut_down.on_done = on_shut_down;
+    return server;
+}
+
+static void routes_register(sg_rpc_server *server, const sg_rpc_server_options *options)
+{
+    server->n_routes = options->n_methods + 1;
+    server->routes = sg_xcalloc(server->n_routes, sizeof(*server->routes));
+    for (size_t i = 0; i < options->n_methods; i++)
+        server->routes[i].method = options->methods[i];
+    server->routes[options->n_methods].method =
+        (sg_rpc_method){.path = SG_RPC_HEALTH_CHECK, .handler = sg_rpc_health_check, .user = server};
+    for (size_t i = 0; i < server->n_routes; i++) {
+        sg_rpc_route *route = &server->routes[i];
+        route->registered = grpc_server_register_method(server->grpc, route->method.path, NULL,
+                                                        GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
+        SG_ASSERT(route->registered != NULL); /* else a path is there twice */
+    }
+}
+
+static void queues_create(sg_rpc_server *server, uint32_t n_queues)
+{
+    server->queues = sg_xcalloc(n_queues, sizeof(*server->queues));
+    server->n_queues = n_queues;
+    for (uint32_t i = 0; i < n_queues; i++) {
+        server->queues[i].server = server;
+        server->queues[i].queue = grpc_completion_queue_create_for_next(NULL);
+        grpc_server_register_completion_queue(server->grpc, server->queues[i].queue, NULL);
+    }
+}
+
+static bool port_bind(sg_rpc_server *server, const char *address)
+{
+    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+    int port = grpc_server_add_http2_port(server->grpc, address, plain);
+    grpc_server_credentials_release(plain);
+    server->port = (uint16_t)port;
+    return port != 0;
+}
+
+static void serve(sg_rpc_server *server)
+{
+    grpc_server_start(server->grpc);
+    for (uint32_t i = 0; i < server->n_queues; i++) {
+        sg_rpc_call_arm(&server->queues[i], NULL);
+        for (size_t j = 0; j < server->n_routes; j++)
+            sg_rpc_call_arm(&server->queues[i], &server->routes[j]);
+    }
+    for (uint32_t i = 0; i < server->n_queues; i++)
+        SG_ASSERT(pthread_create(&server->queues[i].thread, NULL, queue_run, &server->queues[i]) == 0);
+    server->threads_run = true;
+}
+
+/* Frees a server that never served, or is stopped. */
+static void server_free(sg_rpc_server *server)
+{
+    if (server->grpc != NULL)
+        grpc_server_destroy(server->grpc);
+    for (uint32_t i = 0; i < server->n_queues; i++) {
+        if (server->queues[i].queue != NULL)
+            sg_rpc_library_queue_destroy(server->queues[i].queue);
+    }
+    pthread_cond_destroy(&server->changed);
+    pthread_mutex_destroy(&server->mutex);
+    free(server->queues);
+    free(server->routes);
+    free(server);
+}
+
+sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_server **server, sg_error *err)
+{
+    SG_ASSERT(options->threads > 0);
+    sg_status status = sg_rpc_address_check(options->address, err);
+    if (status != SG_OK)
+        return status;
+    sg_rpc_library_retain();
+    sg_rpc_server *made = server_alloc(options);
+    sg_rpc_args args;
+    sg_rpc_args_init_server(&args, options->message_bytes);
+    made->grpc = grpc_server_create(&args.list, NULL);
+    sg_rpc_args_deinit(&args);
+    routes_register(made, options);
+    queues_create(made, options->threads);
+    if (!port_bind(made, options->address)) {
+        server_free(made);
+        sg_rpc_library_release();
+        return sg_rpc_address_explain(options->address, err);
+    }
+    sg_rpc_library_log_attach(made->log); /* only now: why a port cannot be bound is told by the error */
+    serve(made);
+    *server = made;
+    return SG_OK;
+}
+
+uint16_t sg_rpc_server_port(const sg_rpc_server *server)
+{
+    return server->port;
+}
+
+void sg_rpc_server_set_serving(sg_rpc_server *server, bool serving)
+{
+    atomic_store(&server->serving, serving);
+}
+
+/* --- stop --- */
+
+static struct timespec after_ms(uint64_t ms)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    uint64_t ns = (uint64_t)at.tv_nsec + ms % 1000 * 1000000;
+    at.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
+    at.tv_nsec = (long)(ns % 1000000000);
+    return at;
+}
+
+static void wait_until_gone(sg_rpc_server *server, uint64_t grace_ms)
+{
+    struct timespec until = after_ms(grace_ms);
+    pthread_mutex_lock(&server->mutex);
+    int timed_out = 0;
+    while (!(server->shut_down && server->all_gone) && timed_out != ETIMEDOUT)
+        timed_out = pthread_cond_timedwait(&server->changed, &server->mutex, &until);
+    bool cancel = !server->shut_down;
+    pthread_mutex_unlock(&server->mutex);
+    if (cancel)
+        grpc_server_cancel_all_calls(server->grpc);
+    pthread_mutex_lock(&server->mutex);
+    while (!(server->shut_down && server->all_gone))
+        pthread_cond_wait(&server->changed, &server->mutex);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void sg_rpc_server_stop(sg_rpc_server *server, uint64_t grace_ms)
+{
+    SG_ASSERT(!atomic_exchange(&server->stopping, true));
+    atomic_store(&server->serving, false);
+    grpc_server_shutdown_and_notify(server->grpc, server->queues[0].queue, &server->on_shut_down);
+    sg_rpc_server_unhold(server); /* the server's own */
+    wait_until_gone(server, grace_ms);
+    grpc_server_destroy(server->grpc);
+    server->grpc = NULL;
+    for (uint32_t i = 0; i < server->n_queues; i++)
+        grpc_completion_queue_shutdown(server->queues[i].queue);
+    for (uint32_t i = 0; i < server->n_queues; i++) {
+        pthread_join(server->queues[i].thread, NULL);
+        grpc_completion_queue_destroy(server->queues[i].queue);
+        server->queues[i].queue = NULL;
+    }
+    server->threads_run = false;
+}
+
+void sg_rpc_server_destroy(sg_rpc_server *server)
+{
+    if (server == NULL)
+        return;
+    if (server->threads_run)
+        sg_rpc_server_stop(server, 0);
+    const sg_log *log = server->log;
+    server_free(server);
+    sg_rpc_library_release();
+    sg_rpc_library_log_detach(log);
+}
