@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define PLAIN_LINE_EVERY_MS 5000u
+#define TERMINAL_COLUMNS    80 /* a longer line would wrap and could not be drawn over */
 
 void sg_progress_init(sg_progress *progress, FILE *out, bool terminal, uint64_t total_steps, uint64_t steps_per_epoch)
 {
@@ -70,13 +71,11 @@ void sg_progress_format(const sg_progress *p, const sg_progress_state *state, ch
              (unsigned long long)state->steps, (unsigned long long)p->total_steps, loss, rate, left);
 }
 
-/* Whether a plain line is due: every few seconds, and when what is waited for changes. */
+/* Whether a plain line is due: every few seconds, if there is anything to say. */
 static bool plain_line_due(sg_progress *p, uint64_t now_ms, const sg_progress_state *state)
 {
-    const char *waiting = state->steps == 0 && state->waiting != NULL ? state->waiting : "";
-    bool news = strncmp(waiting, p->waiting, sizeof(p->waiting) - 1) != 0 && waiting[0] != '\0';
-    snprintf(p->waiting, sizeof(p->waiting), "%s", waiting);
-    if (!news && (now_ms - p->printed_ms < PLAIN_LINE_EVERY_MS || (state->steps == 0 && waiting[0] == '\0')))
+    bool news = state->steps > 0 || (state->waiting != NULL && state->waiting[0] != '\0');
+    if (!news || now_ms - p->printed_ms < PLAIN_LINE_EVERY_MS)
         return false;
     p->printed_ms = now_ms;
     return true;
@@ -92,7 +91,7 @@ void sg_progress_update(sg_progress *p, uint64_t now_ms, const sg_progress_state
     char line[512];
     sg_progress_format(p, state, line, sizeof(line));
     if (p->terminal) {
-        fprintf(p->out, "\r\033[K%s", line);
+        fprintf(p->out, "\r\033[K%.*s", TERMINAL_COLUMNS - 1, line);
         p->drawn = true;
     } else if (plain_line_due(p, now_ms, state))
         fprintf(p->out, "%s\n", line);

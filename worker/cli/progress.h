@@ -29,9 +29,8 @@ typedef struct sg_progress {
         uint64_t at_ms, examples;
     } samples[SG_PROGRESS_SAMPLES];
     size_t n_samples;
-    uint64_t printed_ms; /* when the last plain line was printed; 0: never */
+    uint64_t printed_ms; /* when the last plain line was printed, or when it all began */
     bool drawn;          /* a line stands on the terminal */
-    char waiting[256];   /* what was last said about waiting */
 } sg_progress;
 
 void sg_progress_init(sg_progress *progress, FILE *out, bool terminal, uint64_t total_steps, uint64_t steps_per_epoch);

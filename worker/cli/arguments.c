@@ -1,0 +1,81 @@
+/* worker/cli/arguments.c - see arguments.h. */
+#include "worker/cli/arguments.h"
+
+#include <string.h>
+
+static void print_help(const sg_arguments_command *command)
+{
+    printf("usage: %s\n\n%s\n\noptions\n", command->usage, command->summary);
+    for (size_t i = 0; i < command->n_options; i++) {
+        const sg_arguments_option *option = &command->options[i];
+        char left[64];
+        snprintf(left, sizeof(left), "%s %s", option->name, option->hint);
+        printf("  %-24s %s\n", left, option->help);
+    }
+    printf("  %-24s %s\n", "--help", "this text");
+    sg_config_flags_help(stdout);
+}
+
+static const sg_arguments_option *find_option(const sg_arguments_command *command, const char *name)
+{
+    for (size_t i = 0; i < command->n_options; i++)
+        if (strcmp(command->options[i].name, name) == 0)
+            return &command->options[i];
+    return NULL;
+}
+
+static sg_status take_rest(sg_arguments *a, const sg_arguments_command *command, sg_error *err)
+{
+    bool only_files = false;
+    for (int i = 0; i < a->flags.n_rest; i++) {
+        const char *word = a->flags.rest[i];
+        const sg_arguments_option *option = find_option(command, word);
+        if (!only_files && strcmp(word, "--") == 0)
+            only_files = true;
+        else if (!only_files && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0))
+            a->help = true;
+        else if (!only_files && option != NULL && option->set != NULL)
+            *option->set = true;
+        else if (!only_files && option != NULL) {
+            if (++i == a->flags.n_rest)
+                return sg_error_set(err, SG_USAGE, "%s: wanted %s after it", word, option->hint);
+            *option->value = a->flags.rest[i];
+        } else if (!only_files && word[0] == '-')
+            return sg_error_set(err, SG_USAGE, "unknown option '%s'; usage: %s (--help lists the options)", word,
+                                command->usage);
+        else if (a->flags.path != NULL)
+            return sg_error_set(err, SG_USAGE, "one cluster file is enough: found '%s' and '%s'", a->flags.path, word);
+        else
+            a->flags.path = word;
+    }
+    return SG_OK;
+}
+
+sg_status sg_arguments_init(sg_arguments *a, const sg_arguments_command *command, int argc, char **argv, sg_error *err)
+{
+    *a = (sg_arguments){0};
+    sg_status status = sg_config_flags_init(&a->flags, argc, argv, err);
+    if (status == SG_OK)
+        status = take_rest(a, command, err);
+    if (status != SG_OK)
+        return status;
+    if (a->help) {
+        print_help(command);
+        return SG_OK;
+    }
+    if (command->needs_file && a->flags.path == NULL)
+        return sg_error_set(err, SG_USAGE, "wanted a cluster file; usage: %s", command->usage);
+    return sg_config_load(a->flags.path, a->flags.overrides, a->flags.n_overrides, &a->config, err);
+}
+
+void sg_arguments_deinit(sg_arguments *a)
+{
+    sg_config_destroy(a->config);
+    sg_config_flags_deinit(&a->flags);
+}
+
+int sg_arguments_fail(sg_status status, const sg_error *err)
+{
+    fprintf(stderr, "shardgrad: %s\n", err->message);
+    return sg_status_exit_code(status);
+}

@@ -1,0 +1,40 @@
+/* worker/cli/arguments.h - the command line of one command: its FILE, its own options, and the flags that set keys of
+ * the cluster file. One table per command drives parsing and --help. */
+#ifndef SG_WORKER_CLI_ARGUMENTS_H
+#define SG_WORKER_CLI_ARGUMENTS_H
+
+#include "common/config.h"
+
+/* An option of one command. Exactly one of `set` and `value` is not NULL. */
+typedef struct sg_arguments_option {
+    const char *name;   /* "--local" */
+    const char *hint;   /* of its value: "HOST:PORT"; "" where it takes none */
+    const char *help;   /* a line */
+    bool *set;          /* set to true */
+    const char **value; /* set to what follows */
+} sg_arguments_option;
+
+typedef struct sg_arguments_command {
+    const char *usage;   /* "shardgrad run FILE [--local] [options]" */
+    const char *summary; /* what it does, a few lines for --help */
+    const sg_arguments_option *options;
+    size_t n_options;
+    bool needs_file;
+} sg_arguments_command;
+
+typedef struct sg_arguments {
+    sg_config_flags flags; /* flags.path is the FILE */
+    sg_config *config;     /* NULL where help was asked for */
+    bool help;             /* --help was given and printed: end with 0 */
+} sg_arguments;
+
+/* Parses argv[1..] and loads the cluster file. Errors: USAGE, with a hint; those of sg_config_load. Freed by
+ * sg_arguments_deinit, also after failure. */
+SG_MUST_USE sg_status sg_arguments_init(sg_arguments *arguments, const sg_arguments_command *command, int argc,
+                                        char **argv, sg_error *err);
+void sg_arguments_deinit(sg_arguments *arguments);
+
+/* Prints "shardgrad: MESSAGE" and returns the exit code of `status`. */
+int sg_arguments_fail(sg_status status, const sg_error *err);
+
+#endif

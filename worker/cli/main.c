@@ -1,0 +1,49 @@
+/* worker/cli/main.c - the `shardgrad` command: finds the command and calls it. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "worker/cli/commands.h"
+
+static const struct {
+    const char *name;
+    int (*main)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"run", sg_run_main, "start a whole cluster on this machine, train, print the result"},
+    {"status", sg_status_main, "how a running job stands: its ps, its workers, who is waited for"},
+    {"check-config", sg_check_config_main, "say whether a cluster file is right"},
+    {"version", sg_version_main, "print the version"},
+};
+
+static void print_help(FILE *out)
+{
+    fprintf(out, "usage: shardgrad COMMAND [FILE] [options]\n\n");
+    for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
+        fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
+    fprintf(out, "\nshardgrad COMMAND --help says more. The daemons are shardgrad-ps and shardgrad-worker.\n");
+}
+
+int main(int argc, char **argv)
+{
+    /* A reader that goes away (| head) shows as a failed write, not as a death in the middle of supervising. */
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        print_help(stderr);
+        return sg_status_exit_code(SG_USAGE);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
+    for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return commands[i].main(argc - 1, argv + 1);
+    fprintf(stderr, "shardgrad: unknown command '%s'; the commands are", argv[1]);
+    for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
+        fprintf(stderr, "%s %s", i > 0 ? "," : "", commands[i].name);
+    fprintf(stderr, "\n");
+    return sg_status_exit_code(SG_USAGE);
+}

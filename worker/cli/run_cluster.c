@@ -1,0 +1,259 @@
+/* worker/cli/run_cluster.c - `shardgrad run`: the cluster as processes, watched until the last of them has ended.
+ *
+ * Everything happens on one libuv loop: what the processes write, their ends, signals, and a timer that asks the
+ * coordinator for its status. Only the asking blocks and is done on libuv's pool. */
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "worker/cli/run.h"
+#include "worker/cli/run_directory.h"
+#include "worker/cli/status_query.h"
+#include "worker/cli/supervisor.h"
+
+#define POLL_EVERY_MS  500u
+#define ASK_TIMEOUT_MS 1000u
+#define PS_END_MS      10000u /* ps end by themselves when the last worker has left; this long after it they are told */
+#define KILL_MARGIN_MS 1000u  /* beyond shutdown_grace_ms, before SIGKILL */
+
+typedef struct cluster {
+    sg_run *run;
+    const sg_config *config;
+    uv_loop_t loop;
+    uv_signal_t signals[3];
+    uv_timer_t poll, ps_end;
+    sg_supervisor *supervisor;
+    size_t n_workers_alive;
+    int signal_number; /* the first that came; 0: none */
+
+    uv_work_t asking;
+    bool is_asking;
+    sg_status_query *query;
+    sg_status ask_status;
+    Shardgrad__V1__StatusResponse *response;
+} cluster;
+
+/* --- processes ------------------------------------------------------------------------------------------------ */
+
+/* The program beside this one, or else whatever PATH has. */
+static char *find_program(const char *name)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (n > 0) {
+        self[n] = '\0';
+        char *slash = strrchr(self, '/');
+        char *beside = sg_xprintf("%.*s/%s", (int)(slash - self), self, name);
+        if (access(beside, X_OK) == 0)
+            return beside;
+        free(beside);
+    }
+    return sg_xstrdup(name);
+}
+
+/* NULL-terminated, each owned. The overrides are passed on, and the run directory as it came out of them. */
+static char **build_argv(const cluster *c, const char *program, size_t index)
+{
+    const sg_config_flags *flags = &c->run->arguments->flags;
+    char **argv = sg_xcalloc(2 * flags->n_overrides + 16, sizeof(*argv));
+    size_t n = 0;
+    argv[n++] = find_program(program);
+    argv[n++] = sg_xstrdup("--config");
+    argv[n++] = sg_xstrdup(flags->path);
+    argv[n++] = sg_xstrdup("--index");
+    argv[n++] = sg_xprintf("%zu", index);
+    argv[n++] = sg_xstrdup("--parent");
+    argv[n++] = sg_xprintf("%ld", (long)getpid());
+    for (size_t i = 0; i < flags->n_overrides; i++) {
+        argv[n++] = sg_xstrdup("--set");
+        argv[n++] = sg_xprintf("%s=%s", flags->overrides[i].key, flags->overrides[i].value);
+    }
+    argv[n++] = sg_xstrdup("--set");
+    argv[n++] = sg_xprintf("run_dir=%s", c->config->run_dir);
+    return argv;
+}
+
+static sg_status start_process(cluster *c, const char *role, size_t index, sg_error *err)
+{
+    char *program = sg_xprintf("shardgrad-%s", role);
+    char *who = sg_xprintf("%s-%zu", role, index);
+    char **argv = build_argv(c, program, index);
+    sg_status status = sg_supervisor_start(c->supervisor, who, argv, err);
+    for (char **word = argv; *word != NULL; word++)
+        free(*word);
+    free(argv);
+    free(who);
+    free(program);
+    return status;
+}
+
+static sg_status start_processes(cluster *c, sg_error *err)
+{
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < c->config->ps.n && status == SG_OK; i++)
+        status = start_process(c, "ps", i, err);
+    for (size_t i = 0; i < c->config->workers && status == SG_OK; i++) {
+        status = start_process(c, "worker", i, err);
+        c->n_workers_alive++;
+    }
+    return status;
+}
+
+/* --- what the supervisor tells -------------------------------------------------------------------------------- */
+
+/* Warnings, errors, and whatever is no log line are for the user; the rest is in the run directory. */
+static void on_line(void *user, const char *who, const char *line)
+{
+    cluster *c = user;
+    char level;
+    const char *text = sg_supervisor_log_text(line, &level);
+    if ((level == 'I' || level == 'D') && c->config->log_level != SG_LOG_DEBUG)
+        return;
+    sg_progress_print(&c->run->progress, "%s | %s", who, text);
+}
+
+static void on_ps_end_due(uv_timer_t *timer)
+{
+    cluster *c = timer->data;
+    sg_progress_print(&c->run->progress, "shardgrad: the ps did not end after the last worker; stopping them");
+    sg_supervisor_stop(c->supervisor);
+}
+
+static void on_finished(void *user, const char *who, size_t n_alive)
+{
+    cluster *c = user;
+    if (strncmp(who, "worker", strlen("worker")) != 0 || --c->n_workers_alive > 0 || n_alive == 0)
+        return;
+    if (c->config->linger)
+        sg_progress_print(&c->run->progress, "shardgrad: the workers are done; the ps linger until Ctrl-C");
+    else
+        uv_timer_start(&c->ps_end, on_ps_end_due, PS_END_MS, 0);
+}
+
+static void on_ended(void *user)
+{
+    cluster *c = user;
+    for (size_t i = 0; i < SG_ARRAY_LEN(c->signals); i++)
+        uv_close((uv_handle_t *)&c->signals[i], NULL);
+    uv_close((uv_handle_t *)&c->poll, NULL);
+    uv_close((uv_handle_t *)&c->ps_end, NULL);
+}
+
+/* --- progress ------------------------------------------------------------------------------------------------- */
+
+static void show(cluster *c, const Shardgrad__V1__StatusResponse *response)
+{
+    sg_progress_state state = {
+        .examples = response->examples, .loss = response->loss, .waiting = response->waiting_for};
+    for (size_t i = 0; i < response->n_workers; i++) {
+        uint64_t finished = response->workers[i]->finished;
+        if (response->mode == SHARDGRAD__V1__MODE__MODE_ASYNC)
+            state.steps += finished;
+        else if (finished > state.steps)
+            state.steps = finished;
+    }
+    if (state.examples == 0)
+        state.loss = NAN;
+    sg_progress_update(&c->run->progress, sg_clock_ms(), &state);
+}
+
+static void ask(uv_work_t *work)
+{
+    cluster *c = work->data;
+    c->ask_status = sg_status_query_ask(c->query, ASK_TIMEOUT_MS, &c->response, NULL);
+}
+
+static void on_asked(uv_work_t *work, int canceled)
+{
+    cluster *c = work->data;
+    c->is_asking = false;
+    if (canceled != 0 || c->ask_status != SG_OK)
+        return; /* the coordinator is not up yet, or not any more: its process tells more than this */
+    if (sg_supervisor_n_alive(c->supervisor) > 0)
+        show(c, c->response);
+    shardgrad__v1__status_response__free_unpacked(c->response, NULL);
+}
+
+static void on_poll(uv_timer_t *timer)
+{
+    cluster *c = timer->data;
+    if (!c->is_asking)
+        c->is_asking = uv_queue_work(&c->loop, &c->asking, ask, on_asked) == 0;
+}
+
+/* --- signals, start and end ----------------------------------------------------------------------------------- */
+
+static void on_signal(uv_signal_t *handle, int signal_number)
+{
+    cluster *c = handle->data;
+    if (c->signal_number != 0) {
+        sg_supervisor_kill(c->supervisor);
+        return;
+    }
+    c->signal_number = signal_number;
+    sg_progress_print(&c->run->progress, "shardgrad: stopping; once more ends everything at once");
+    sg_supervisor_stop(c->supervisor);
+}
+
+static void init(cluster *c, sg_run *run)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    *c = (cluster){.run = run, .config = run->arguments->config};
+    SG_ASSERT(uv_loop_init(&c->loop) == 0);
+    for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
+        uv_signal_init(&c->loop, &c->signals[i]);
+        c->signals[i].data = c;
+        uv_signal_start(&c->signals[i], on_signal, numbers[i]);
+    }
+    uv_timer_init(&c->loop, &c->poll);
+    uv_timer_init(&c->loop, &c->ps_end);
+    c->poll.data = c->ps_end.data = c->asking.data = c;
+    c->supervisor = sg_supervisor_create(&(sg_supervisor_options){
+        .loop = &c->loop,
+        .grace_ms = c->config->shutdown_grace_ms + KILL_MARGIN_MS,
+        .shared_fd = run->lock_fd,
+        .on_line = on_line,
+        .on_finished = on_finished,
+        .on_ended = on_ended,
+        .user = c,
+    });
+}
+
+/* Says how it ended; returns the exit code. */
+static int conclude(cluster *c, sg_status start_status, sg_error *err)
+{
+    sg_progress_clear(&c->run->progress);
+    int failure = start_status != SG_OK ? sg_status_exit_code(start_status) : sg_supervisor_failure(c->supervisor, err);
+    if (failure != 0 && c->signal_number == 0) {
+        fprintf(stderr, "shardgrad: %s (logs: %s/log)\n", err->message, c->config->run_dir);
+        return failure;
+    }
+    if (c->signal_number != 0)
+        return c->signal_number == SIGINT ? 130 : 0;
+    sg_status status = sg_run_directory_print_result(c->config->run_dir, err);
+    return status == SG_OK ? 0 : sg_arguments_fail(status, err);
+}
+
+int sg_run_cluster(sg_run *run)
+{
+    cluster c;
+    sg_error err = {0};
+    init(&c, run);
+    sg_status status = start_processes(&c, &err);
+    /* Created after the processes were: gRPC's threads and fork do not mix. */
+    c.query = sg_status_query_create(c.config, NULL);
+    uv_timer_start(&c.poll, on_poll, POLL_EVERY_MS, POLL_EVERY_MS);
+    uv_run(&c.loop, UV_RUN_DEFAULT);
+
+    sg_status_query_destroy(c.query);
+    int code = conclude(&c, status, &err);
+    sg_supervisor_destroy(c.supervisor);
+    uv_run(&c.loop, UV_RUN_DEFAULT);
+    SG_ASSERT(uv_loop_close(&c.loop) == 0);
+    return code;
+}

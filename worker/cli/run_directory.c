@@ -1,0 +1,91 @@
+/* worker/cli/run_directory.c - see run_directory.h. */
+#include "worker/cli/run_directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "common/folder.h"
+#include "worker/train/summary.h"
+
+/* Removes the plain files in run_dir/name; folders in it, should there be any, are somebody else's. */
+static void remove_files(const char *run_dir, const char *name)
+{
+    char *folder = sg_xprintf("%s/%s", run_dir, name);
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    free(folder);
+}
+
+/* The lock's file holds the process id of the run that has it, for the message to the next. */
+static sg_status lock(const char *path, const char *run_dir, int *lock_fd, sg_error *err)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return sg_error_set(err, SG_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
+    char holder[32] = "";
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        ssize_t n = pread(fd, holder, sizeof(holder) - 1, 0);
+        holder[n > 0 ? n : 0] = '\0';
+        holder[strcspn(holder, "\n")] = '\0';
+        close(fd);
+        return sg_error_set(err, SG_CONFIG,
+                            "the run directory %s is used by another run (process %s); wait for it or give this one a "
+                            "directory of its own with --run-dir",
+                            run_dir, holder);
+    }
+    int n = snprintf(holder, sizeof(holder), "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, holder, (size_t)n, 0) != n) {
+        close(fd);
+        return sg_error_set(err, SG_NOT_FOUND, "cannot write %s: %s", path, strerror(errno));
+    }
+    *lock_fd = fd;
+    return SG_OK;
+}
+
+sg_status sg_run_directory_open(const char *run_dir, int *lock_fd, sg_error *err)
+{
+    sg_status status = sg_folder_make(run_dir, err);
+    if (status != SG_OK)
+        return sg_error_prefix(err, status, "run_dir");
+    char *lock_path = sg_xprintf("%s/.lock", run_dir);
+    status = lock(lock_path, run_dir, lock_fd, err);
+    free(lock_path);
+    if (status != SG_OK)
+        return status;
+    remove_files(run_dir, "address");
+    remove_files(run_dir, "log");
+    char *summary = sg_xprintf("%s/summary.json", run_dir);
+    unlink(summary);
+    free(summary);
+    return SG_OK;
+}
+
+sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err)
+{
+    sg_summary s;
+    sg_status status = sg_summary_read(run_dir, &s, err);
+    if (status != SG_OK)
+        return status;
+    printf("test_accuracy      %.4f\n"
+           "final_train_loss   %.4f\n"
+           "steps              %" PRIu64 " (%s, %" PRIu64 " ps, %" PRIu64 " workers)\n"
+           "seconds            %.2f (%.0f examples/s)\n"
+           "parameters_sha256  %s\n"
+           "run directory      %s\n",
+           s.test_accuracy, s.final_train_loss, s.steps, s.mode, s.ps, s.workers, s.seconds, s.examples_per_second,
+           s.parameters_sha256, run_dir);
+    return SG_OK;
+}

@@ -1,0 +1,16 @@
+/* worker/cli/run_directory.h - the run directory as `shardgrad run` finds and leaves it. */
+#ifndef SG_WORKER_CLI_RUN_DIRECTORY_H
+#define SG_WORKER_CLI_RUN_DIRECTORY_H
+
+#include "common/status.h"
+
+/* Makes the folder if need be, locks it, and removes what an earlier run left there that would confuse this one:
+ * address/, log/, summary.json. The lock belongs to *lock_fd and to every process that inherits it; it ends when all
+ * of them have closed it, so a run waits for the last process of one that was killed. Errors: CONFIG (another run uses
+ * it), NOT_FOUND (it cannot be made). */
+SG_MUST_USE sg_status sg_run_directory_open(const char *run_dir, int *lock_fd, sg_error *err);
+
+/* Prints the summary that a run left, for people, to standard output. Errors: NOT_FOUND, DATA. */
+SG_MUST_USE sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err);
+
+#endif

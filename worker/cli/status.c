@@ -1,0 +1,141 @@
+/* worker/cli/status.c - `shardgrad status`: one table of ps and one of workers. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/workers.h"
+#include "worker/cli/arguments.h"
+#include "worker/cli/commands.h"
+#include "worker/cli/status_query.h"
+
+#define ASK_TIMEOUT_MS 3000u
+
+static const char *state_name(Shardgrad__V1__JobState state)
+{
+    switch (state) {
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS:
+        return "waiting for ps";
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES:
+        return "waiting for variables";
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_INITIALIZING:
+        return "initializing";
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING:
+        return "running";
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING:
+        return "draining";
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_DONE:
+        return "done";
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_FAILED:
+        return "failed";
+    default:
+        return "unknown";
+    }
+}
+
+/* "412", "1.5 KiB", "2.6 MiB" */
+static const char *bytes_text(uint64_t n_bytes, char out[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double n = (double)n_bytes;
+    size_t unit = 0;
+    for (; n >= 1024 && unit + 1 < SG_ARRAY_LEN(units); unit++)
+        n /= 1024;
+    snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.1f %s", n, units[unit]);
+    return out;
+}
+
+static const char *age_text(const char *address, uint64_t age_ms, char out[32])
+{
+    if (address[0] == '\0')
+        return "-";
+    snprintf(out, 32, "%.1f s", (double)age_ms / 1000);
+    return out;
+}
+
+static const char *or_dash(const char *text)
+{
+    return text != NULL && text[0] != '\0' ? text : "-";
+}
+
+static void print_ps(const Shardgrad__V1__PsStatus *ps)
+{
+    char age[32], values[32], slots[32], steps[64], waits[64] = "-";
+    const Shardgrad__V1__PsReport none = SHARDGRAD__V1__PS_REPORT__INIT;
+    const Shardgrad__V1__PsReport *report = ps->report != NULL ? ps->report : &none;
+    if (report->min_step == report->max_step)
+        snprintf(steps, sizeof(steps), "%" PRIu64, report->min_step);
+    else
+        snprintf(steps, sizeof(steps), "%" PRIu64 "-%" PRIu64, report->min_step, report->max_step);
+    sg_workers waiting;
+    if (report->waiting_for.len > 0 &&
+        sg_workers_decode(report->waiting_for.data, report->waiting_for.len, &waiting, NULL) == SG_OK)
+        sg_workers_text(&waiting, waits, sizeof(waits));
+    printf("%-4u %-22s %-9s %9s %11s %7" PRIu64 " %11s %11s %9" PRIu64 " %9" PRIu64 "  %s\n", ps->ps,
+           or_dash(ps->address), or_dash(ps->state), age_text(ps->address, ps->lease_age_ms, age), steps,
+           report->slices, bytes_text(report->value_bytes, values), bytes_text(report->slot_bytes, slots),
+           report->pushes, report->pulls, waits);
+}
+
+static void print_worker(const Shardgrad__V1__WorkerStatus *worker)
+{
+    char age[32], loss[32] = "-";
+    if (worker->examples > 0)
+        snprintf(loss, sizeof(loss), "%.4f", (double)worker->loss);
+    printf("%-6u %-22s %-9s %9s %11" PRIu64 " %12" PRIu64 " %9s\n", worker->worker, or_dash(worker->address),
+           or_dash(worker->state), age_text(worker->address, worker->lease_age_ms, age), worker->finished,
+           worker->examples, loss);
+}
+
+static void print_status(const Shardgrad__V1__StatusResponse *response)
+{
+    printf("job %s: %s, %s, generation %" PRIu64 ", %" PRIu64 " steps handed out, %" PRIu64 " examples\n",
+           response->job, state_name(response->state), sg_mode_name((sg_mode)response->mode), response->generation,
+           response->steps, response->examples);
+    if (response->waiting_for[0] != '\0')
+        printf("waiting for %s\n", response->waiting_for);
+    if (response->reason[0] != '\0')
+        printf("failed: %s\n", response->reason);
+    printf("\n%-4s %-22s %-9s %9s %11s %7s %11s %11s %9s %9s  %s\n", "ps", "address", "state", "heard", "step",
+           "slices", "values", "slots", "pushes", "pulls", "waits for workers");
+    for (size_t i = 0; i < response->n_ps; i++)
+        print_ps(response->ps[i]);
+    printf("\n%-6s %-22s %-9s %9s %11s %12s %9s\n", "worker", "address", "state", "heard", "finished", "examples",
+           "loss");
+    for (size_t i = 0; i < response->n_workers; i++)
+        print_worker(response->workers[i]);
+}
+
+int sg_status_main(int argc, char **argv)
+{
+    const char *coordinator = NULL;
+    const sg_arguments_option options[] = {
+        {"--coordinator", "HOST:PORT", "address of ps 0, instead of the one that FILE leads to", NULL, &coordinator},
+    };
+    sg_arguments_command command = {
+        .usage = "shardgrad status FILE [--coordinator HOST:PORT] [options]",
+        .summary =
+            "Asks the coordinator (ps 0) of the cluster how the job stands, and prints it. Exit code 69: nobody\n"
+            "answers. Columns: `heard`, how long ago the coordinator last heard of it; `step`, the lowest and\n"
+            "highest step that the slices of a ps collect; `finished`, steps that a worker finished.",
+        .options = options,
+        .n_options = SG_ARRAY_LEN(options),
+    };
+    sg_error err;
+    sg_arguments a;
+    sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
+    if (status == SG_OK && !a.help && a.flags.path == NULL && coordinator == NULL)
+        status = sg_error_set(&err, SG_USAGE, "wanted a cluster file or --coordinator; usage: %s", command.usage);
+    if (status == SG_OK && !a.help) {
+        sg_status_query *query = sg_status_query_create(a.config, coordinator);
+        Shardgrad__V1__StatusResponse *response;
+        status = sg_status_query_ask(query, ASK_TIMEOUT_MS, &response, &err);
+        sg_status_query_destroy(query);
+        if (status == SG_OK) {
+            print_status(response);
+            shardgrad__v1__status_response__free_unpacked(response, NULL);
+        } else
+            status = sg_error_prefix(&err, status, "no answer from the coordinator");
+    }
+    int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
+    sg_arguments_deinit(&a);
+    return code;
+}

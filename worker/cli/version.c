@@ -1,0 +1,18 @@
+/* worker/cli/version.c - `shardgrad version`. */
+#include <stdio.h>
+
+#include "shardgrad/client.h"
+#include "worker/cli/arguments.h"
+#include "worker/cli/commands.h"
+
+int sg_version_main(int argc, char **argv)
+{
+    if (argc > 1) {
+        sg_error err;
+        return sg_arguments_fail(
+            sg_error_set(&err, SG_USAGE, "version takes no argument, found '%s'; usage: shardgrad version", argv[1]),
+            &err);
+    }
+    printf("shardgrad %s\n", sg_version());
+    return 0;
+}
