@@ -95,7 +95,6 @@ static void stop(void *user)
 static sg_status train(const arguments *a, const sg_config *config, uint32_t index, sg_log *log, int *signal_number,
                        sg_error *err)
 {
-    sg_memory_tune();
     sg_kernel_cpu_set_threads((uint32_t)config->threads);
     char **set = build_set(&a->flags);
     sg_trainer *trainer = sg_trainer_create(&(sg_trainer_options){.config = config,
@@ -143,6 +142,7 @@ static sg_status run(const arguments *a, const sg_config *config, int *signal_nu
 
 int main(int argc, char **argv)
 {
+    sg_memory_tune_daemon();
     /* Whoever reads the log may have gone, such as the terminal. */
     signal(SIGPIPE, SIG_IGN);
     arguments a = {0};
