@@ -1,0 +1,383 @@
+/* server/coordinator.c - the coordinator's public calls: check who calls, hand on, settle. */
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+/* --- life ------------------------------------------------------------------------------------------------------- */
+
+sg_coordinator *sg_coordinator_create(const sg_config *config)
+{
+    sg_coordinator *c = sg_xcalloc(1, sizeof *c);
+    c->config = config;
+    sg_coordinator_settings_init(c);
+    STAILQ_INIT(&c->actions);
+    TAILQ_INIT(&c->parked);
+    TAILQ_INIT(&c->iterations);
+    for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
+        TAILQ_INIT(&c->groups[group].steps);
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
+    c->n_ps = (uint32_t)config->ps.n;
+    c->n_workers = (uint32_t)config->max_workers;
+    c->ps = sg_xcalloc(c->n_ps, sizeof *c->ps);
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        STAILQ_INIT(&c->ps[i].orders);
+        c->ps[i].admitted = sg_xcalloc(c->n_workers, sizeof *c->ps[i].admitted);
+    }
+    c->workers = sg_xcalloc(c->n_workers, sizeof *c->workers);
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        c->workers[i].address = sg_xstrdup("");
+    c->end_text = sg_xstrdup("");
+    c->waiting_for = sg_xstrdup("");
+    return c;
+}
+
+static void destroy_queues(sg_coordinator *c)
+{
+    for (sg_coordinator_action action; sg_coordinator_next_action(c, &action);)
+        sg_coordinator_action_deinit(&action);
+    while (!TAILQ_EMPTY(&c->parked))
+        sg_coordinator_unpark(c, TAILQ_FIRST(&c->parked));
+}
+
+void sg_coordinator_destroy(sg_coordinator *c)
+{
+    if (c == NULL)
+        return;
+    destroy_queues(c);
+    sg_coordinator_steps_destroy(c);
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        sg_coordinator_orders_reset(c, i);
+        free(c->ps[i].admitted);
+        free(c->ps[i].address);
+        if (c->ps[i].report != NULL)
+            shardgrad__v1__ps_report__free_unpacked(c->ps[i].report, NULL);
+    }
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        free(c->workers[i].address);
+        free(c->workers[i].groups);
+    }
+    sg_coordinator_settings_deinit(c);
+    if (c->variables != NULL)
+        shardgrad__v1__declare_request__free_unpacked(c->variables, NULL);
+    free(c->ps);
+    free(c->workers);
+    free(c->end_text);
+    free(c->waiting_for);
+    free(c);
+}
+
+/* --- words ------------------------------------------------------------------------------------------------------ */
+
+const char *sg_coordinator_text(const char *text)
+{
+    return text == NULL ? "" : text;
+}
+
+char *sg_coordinator_clean(const char *text)
+{
+    char *clean = sg_xprintf("%.255s", sg_coordinator_text(text));
+    for (char *at = clean; *at != '\0'; at++) {
+        if (!isgraph((unsigned char)*at) || *at == '"')
+            *at = '?';
+    }
+    return clean;
+}
+
+const char *sg_coordinator_worker_name(const sg_coordinator *c, uint32_t worker, char out[SG_COORDINATOR_TEXT_BYTES])
+{
+    const char *address = c->workers[worker].address;
+    if (address[0] == '\0')
+        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "worker %" PRIu32, worker);
+    else
+        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "worker %" PRIu32 " (%.200s)", worker, address);
+    return out;
+}
+
+const char *sg_coordinator_ps_name(const sg_coordinator *c, uint32_t ps, char out[SG_COORDINATOR_TEXT_BYTES])
+{
+    if (c->ps[ps].address == NULL)
+        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "ps %" PRIu32, ps);
+    else
+        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "ps %" PRIu32 " (%.200s)", ps, c->ps[ps].address);
+    return out;
+}
+
+/* --- who calls -------------------------------------------------------------------------------------------------- */
+
+uint32_t sg_coordinator_index(const sg_coordinator *c, const sg_coordinator_worker *worker)
+{
+    return (uint32_t)(worker - c->workers);
+}
+
+/* The index that once had this incarnation, by what is remembered; n_workers: none. */
+static uint32_t find_past(const sg_coordinator *c, uint64_t incarnation)
+{
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        const sg_coordinator_worker *worker = &c->workers[i];
+        for (uint32_t k = 0; k < worker->n_past_lives && k < SG_COORDINATOR_PAST_LIVES; k++) {
+            if (worker->past_lives[k].incarnation == incarnation)
+                return i;
+        }
+    }
+    return c->n_workers;
+}
+
+static uint32_t find_incarnation(const sg_coordinator *c, uint64_t incarnation)
+{
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (incarnation != 0 && c->workers[i].incarnation == incarnation)
+            return i;
+    }
+    return c->n_workers;
+}
+
+static void fail_unknown(sg_coordinator *c, void *call, uint64_t incarnation)
+{
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    uint32_t past = find_past(c, incarnation);
+    if (past < c->n_workers)
+        sg_coordinator_fail(c, call, SG_FENCED, "incarnation %" PRIx64 " of worker %" PRIu32 " was superseded by %s",
+                            incarnation, past, sg_coordinator_worker_name(c, past, name));
+    else
+        sg_coordinator_fail(c, call, SG_FENCED, "incarnation %" PRIx64 " is not known here: say hello first",
+                            incarnation);
+}
+
+sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint64_t incarnation, uint64_t generation)
+{
+    uint32_t index = find_incarnation(c, incarnation);
+    if (c->over) {
+        sg_coordinator_end_answer(c, call, index);
+        return NULL;
+    }
+    sg_coordinator_worker *worker = index < c->n_workers ? &c->workers[index] : NULL;
+    if (worker == NULL || worker->state == SG_COORDINATOR_WORKER_WAITING ||
+        worker->state == SG_COORDINATOR_WORKER_HELLO) {
+        fail_unknown(c, call, incarnation);
+        return NULL;
+    }
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    sg_coordinator_worker_name(c, index, name);
+    if (worker->state == SG_COORDINATOR_WORKER_LEFT || worker->state == SG_COORDINATOR_WORKER_LOST) {
+        sg_coordinator_fail(c, call, SG_FENCED, "%s %s: say hello as a new life to come again", name,
+                            worker->state == SG_COORDINATOR_WORKER_LEFT ? "has left" : "was given up for lost");
+        return NULL;
+    }
+    if (generation != SG_COORDINATOR_GENERATION) {
+        sg_coordinator_fail(c, call, generation < SG_COORDINATOR_GENERATION ? SG_ROLLED_BACK : SG_INVALID,
+                            "%s called in generation %" PRIu64 ", the job is in %" PRIu64, name, generation,
+                            SG_COORDINATOR_GENERATION);
+        return NULL;
+    }
+    worker->heard_ms = c->now_ms;
+    return worker;
+}
+
+/* --- requests --------------------------------------------------------------------------------------------------- */
+
+static bool answer(sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    const sg_coordinator_worker *worker = &c->workers[call->worker];
+    if (c->over) {
+        sg_coordinator_end_answer(c, call->call, call->worker);
+        return true;
+    }
+    if (worker->incarnation != call->incarnation || worker->state == SG_COORDINATOR_WORKER_LEFT ||
+        worker->state == SG_COORDINATOR_WORKER_LOST) {
+        sg_coordinator_fail(
+            c, call->call, SG_FENCED,
+            "worker %" PRIu32 " was superseded, has left or was given up for lost while its call waited", call->worker);
+        return true;
+    }
+    switch (call->kind) {
+    case SG_COORDINATOR_PARKED_HELLO:
+        return sg_coordinator_members_answer_hello(c, call);
+    case SG_COORDINATOR_PARKED_DECLARE:
+        return sg_coordinator_init_answer_declare(c, call);
+    case SG_COORDINATOR_PARKED_INITIALIZED:
+        return sg_coordinator_init_answer_initialized(c, call);
+    case SG_COORDINATOR_PARKED_TICKET:
+        break;
+    }
+    return sg_coordinator_tickets_answer(c, call);
+}
+
+static bool answer_parked(sg_coordinator *c)
+{
+    bool moved = false;
+    sg_coordinator_parked *call = TAILQ_FIRST(&c->parked);
+    while (call != NULL) {
+        sg_coordinator_parked *next = TAILQ_NEXT(call, link);
+        if (answer(c, call)) {
+            sg_coordinator_unpark(c, call);
+            moved = true;
+        }
+        call = next;
+    }
+    return moved;
+}
+
+void sg_coordinator_settle(sg_coordinator *c)
+{
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        if (!c->over) {
+            moved |= sg_coordinator_init_advance(c);
+            moved |= sg_coordinator_tickets_advance(c);
+        }
+        moved |= answer_parked(c);
+    }
+    sg_coordinator_end_advance(c);
+    sg_coordinator_orders_pump(c);
+}
+
+static void enter(sg_coordinator *c, uint64_t now_ms)
+{
+    if (now_ms > c->now_ms)
+        c->now_ms = now_ms;
+}
+
+void sg_coordinator_on_register(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__RegisterRequest *request,
+                                void *call)
+{
+    enter(c, now_ms);
+    sg_coordinator_ps_register(c, request, call);
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_hello(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__HelloRequest *request, void *call)
+{
+    enter(c, now_ms);
+    sg_coordinator_members_hello(c, request, call);
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_declare(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__DeclareRequest *request,
+                               void *call)
+{
+    enter(c, now_ms);
+    sg_coordinator_worker *worker = sg_coordinator_known(c, call, request->incarnation, request->generation);
+    if (worker != NULL)
+        sg_coordinator_init_declare(c, worker, request, call);
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_initialized(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__InitializedRequest *request,
+                                   void *call)
+{
+    enter(c, now_ms);
+    sg_coordinator_worker *worker = sg_coordinator_known(c, call, request->incarnation, request->generation);
+    if (worker != NULL)
+        sg_coordinator_init_initialized(c, worker, request, call);
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_ticket(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__TicketRequest *request,
+                              void *call)
+{
+    enter(c, now_ms);
+    sg_coordinator_worker *worker = sg_coordinator_known(c, call, request->incarnation, request->generation);
+    if (worker != NULL)
+        sg_coordinator_tickets_ask(c, worker, request, call);
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_heartbeat(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__HeartbeatRequest *request,
+                                 void *call)
+{
+    enter(c, now_ms);
+    if (sg_coordinator_known(c, call, request->incarnation, request->generation) != NULL)
+        sg_coordinator_members_heartbeat(c, call);
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__LeaveRequest *request, void *call)
+{
+    enter(c, now_ms);
+    uint32_t index = find_incarnation(c, request->incarnation);
+    bool left = index < c->n_workers && c->workers[index].state == SG_COORDINATOR_WORKER_LEFT;
+    if (left || (c->stopped && index < c->n_workers)) {
+        /* A repeat; or everybody is to leave, so that one need not say how far it came. */
+        if (!left)
+            c->workers[index].state = SG_COORDINATOR_WORKER_LEFT;
+        Shardgrad__V1__LeaveResponse response = SHARDGRAD__V1__LEAVE_RESPONSE__INIT;
+        sg_coordinator_reply(c, call, &response.base);
+    } else {
+        sg_coordinator_worker *worker = sg_coordinator_known(c, call, request->incarnation, request->generation);
+        if (worker != NULL)
+            sg_coordinator_members_leave(c, worker, request, call);
+    }
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_status(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__StatusRequest *request,
+                              void *call)
+{
+    (void)request;
+    enter(c, now_ms);
+    sg_coordinator_status_answer(c, call);
+}
+
+void sg_coordinator_on_ordered(sg_coordinator *c, uint64_t now_ms, uint32_t ps, uint64_t life, sg_status status,
+                               const char *message)
+{
+    enter(c, now_ms);
+    SG_ASSERT(ps < c->n_ps);
+    sg_coordinator_orders_result(c, ps, life, status, sg_coordinator_text(message));
+    sg_coordinator_settle(c);
+}
+
+/* --- time ------------------------------------------------------------------------------------------------------- */
+
+/* Nobody is lost because the coordinator itself did not get to listen. */
+static void extend_leases(sg_coordinator *c)
+{
+    uint64_t gap_ms = c->now_ms - c->ticked_ms;
+    if (!c->ticked || gap_ms <= 2 * SG_COORDINATOR_TICK_MS)
+        return;
+    uint64_t late_ms = gap_ms - SG_COORDINATOR_TICK_MS;
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        uint64_t heard_ms = c->ps[i].heard_ms + late_ms;
+        c->ps[i].heard_ms = heard_ms < c->now_ms ? heard_ms : c->now_ms;
+    }
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        uint64_t heard_ms = c->workers[i].heard_ms + late_ms;
+        c->workers[i].heard_ms = heard_ms < c->now_ms ? heard_ms : c->now_ms;
+    }
+}
+
+static void answer_waiting(sg_coordinator *c)
+{
+    char text[SG_ERROR_MESSAGE_BYTES];
+    sg_coordinator_parked *call = TAILQ_FIRST(&c->parked);
+    while (call != NULL) {
+        sg_coordinator_parked *next = TAILQ_NEXT(call, link);
+        if (c->now_ms >= call->until_ms) {
+            sg_coordinator_fail(c, call->call, SG_WAITING, "%s", sg_coordinator_status_parked(c, call, text));
+            sg_coordinator_unpark(c, call);
+        }
+        call = next;
+    }
+}
+
+void sg_coordinator_tick(sg_coordinator *c, uint64_t now_ms)
+{
+    enter(c, now_ms);
+    extend_leases(c);
+    c->ticked = true;
+    c->ticked_ms = c->now_ms;
+    sg_coordinator_ps_tick(c);
+    sg_coordinator_members_tick(c);
+    sg_coordinator_settle(c);
+    answer_waiting(c);
+    sg_coordinator_status_tick(c);
+}
+
+void sg_coordinator_stop(sg_coordinator *c, uint64_t now_ms)
+{
+    enter(c, now_ms);
+    sg_coordinator_end_stop(c, 0);
+    sg_coordinator_settle(c);
+}

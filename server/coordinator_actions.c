@@ -1,0 +1,137 @@
+/* server/coordinator_actions.c - what the coordinator wants done, as a queue; and the calls that wait. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+/* A worker has a few calls under way; what is above this comes from someone who floods. */
+#define PARKED_PER_WORKER 16u
+
+ProtobufCMessage *sg_coordinator_copy(const ProtobufCMessage *message)
+{
+    size_t n_bytes = protobuf_c_message_get_packed_size(message);
+    uint8_t *packed = sg_xcalloc(n_bytes + 1, 1);
+    protobuf_c_message_pack(message, packed);
+    ProtobufCMessage *copy = protobuf_c_message_unpack(message->descriptor, NULL, n_bytes, packed);
+    free(packed);
+    SG_ASSERT(copy != NULL);
+    return copy;
+}
+
+static sg_coordinator_action *enqueue(sg_coordinator *c, sg_coordinator_action_kind kind)
+{
+    sg_coordinator_queued *queued = sg_xcalloc(1, sizeof *queued);
+    queued->action.kind = kind;
+    STAILQ_INSERT_TAIL(&c->actions, queued, link);
+    return &queued->action;
+}
+
+static char *format_line(const char *format, va_list args) SG_PRINTF(1, 0);
+
+static char *format_line(const char *format, va_list args)
+{
+    sg_error line;
+    sg_status ignored = sg_error_set_v(&line, SG_INTERNAL, format, args);
+    (void)ignored;
+    return sg_xstrdup(line.message);
+}
+
+void sg_coordinator_reply(sg_coordinator *c, void *call, const ProtobufCMessage *body)
+{
+    sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_REPLY);
+    action->call = call;
+    action->body = sg_coordinator_copy(body);
+}
+
+void sg_coordinator_fail(sg_coordinator *c, void *call, sg_status status, const char *format, ...)
+{
+    sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_FAIL);
+    action->call = call;
+    action->status = status;
+    va_list args;
+    va_start(args, format);
+    action->text = format_line(format, args);
+    va_end(args);
+}
+
+void sg_coordinator_fail_error(sg_coordinator *c, void *call, const sg_error *error)
+{
+    sg_coordinator_fail(c, call, error->code, "%s", error->message);
+}
+
+void sg_coordinator_log(sg_coordinator *c, sg_log_level level, const char *event, const char *format, ...)
+{
+    sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_LOG);
+    action->level = level;
+    action->event = event;
+    va_list args;
+    va_start(args, format);
+    action->text = format_line(format, args);
+    va_end(args);
+}
+
+void sg_coordinator_send(sg_coordinator *c, uint32_t ps, ProtobufCMessage *take_body)
+{
+    sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_ORDER);
+    action->body = take_body;
+    action->ps = ps;
+    action->life = c->ps[ps].life;
+    action->address = sg_xstrdup(c->ps[ps].address);
+}
+
+void sg_coordinator_exit(sg_coordinator *c, sg_status status, const char *text)
+{
+    sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_END);
+    action->status = status;
+    action->text = sg_xstrdup(text);
+}
+
+bool sg_coordinator_next_action(sg_coordinator *c, sg_coordinator_action *action)
+{
+    sg_coordinator_queued *queued = STAILQ_FIRST(&c->actions);
+    if (queued == NULL)
+        return false;
+    STAILQ_REMOVE_HEAD(&c->actions, link);
+    *action = queued->action;
+    free(queued);
+    return true;
+}
+
+void sg_coordinator_action_deinit(sg_coordinator_action *action)
+{
+    if (action->body != NULL)
+        protobuf_c_message_free_unpacked(action->body, NULL);
+    free(action->address);
+    free(action->text);
+    *action = (sg_coordinator_action){0};
+}
+
+void sg_coordinator_park(sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    if (c->n_parked >= PARKED_PER_WORKER * c->n_workers) {
+        sg_coordinator_fail(c, call->call, SG_WAITING, "too many calls wait (%" PRIu32 "): ask again", c->n_parked);
+        return;
+    }
+    sg_coordinator_parked *parked = sg_xcalloc(1, sizeof *parked);
+    *parked = *call;
+    parked->until_ms = c->now_ms + c->config->park_ms;
+    TAILQ_INSERT_TAIL(&c->parked, parked, link);
+    c->n_parked++;
+}
+
+void sg_coordinator_unpark(sg_coordinator *c, sg_coordinator_parked *call)
+{
+    TAILQ_REMOVE(&c->parked, call, link);
+    c->n_parked--;
+    free(call);
+}
+
+void sg_coordinator_forget(sg_coordinator *c, void *call)
+{
+    sg_coordinator_parked *parked = TAILQ_FIRST(&c->parked);
+    while (parked != NULL) {
+        sg_coordinator_parked *next = TAILQ_NEXT(parked, link);
+        if (parked->call == call)
+            sg_coordinator_unpark(c, parked);
+        parked = next;
+    }
+}

@@ -1,0 +1,129 @@
+/* server/coordinator_end.c - the job is over: well, by failure, or because a ps was told to stop. Everybody is told,
+ * then ps 0 may go. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+static void order_end(sg_coordinator *c, sg_status status, const char *reason)
+{
+    Shardgrad__V1__End end = SHARDGRAD__V1__END__INIT;
+    end.status = (uint32_t)status;
+    end.reason = (char *)reason;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_END;
+    order.end = &end;
+    for (uint32_t i = 0; i < c->n_ps; i++)
+        sg_coordinator_orders_clear(c, i);
+    sg_coordinator_order_all(c, &order.base);
+}
+
+static void begin(sg_coordinator *c, sg_status status, char *take_text)
+{
+    c->over = true;
+    c->over_ms = c->now_ms;
+    c->end_status = status;
+    free(c->end_text);
+    c->end_text = take_text;
+}
+
+void sg_coordinator_end_fail(sg_coordinator *c, sg_status status, const char *format, ...)
+{
+    if (c->over)
+        return;
+    sg_error line;
+    va_list args;
+    va_start(args, format);
+    sg_status ignored = sg_error_set_v(&line, status, format, args);
+    (void)ignored;
+    va_end(args);
+    begin(c, status, sg_xstrdup(line.message));
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_FAILED;
+    char quoted[2 * SG_ERROR_MESSAGE_BYTES];
+    sg_coordinator_log(c, SG_LOG_ERROR, "failed", "status=%s reason=%s", sg_status_name(status),
+                       sg_log_quote(c->end_text, quoted, sizeof quoted));
+    order_end(c, status, c->end_text);
+}
+
+void sg_coordinator_end_stop(sg_coordinator *c, uint32_t ps)
+{
+    if (c->over)
+        return;
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    begin(c, SG_STOPPED, sg_xprintf("%s was told to stop", sg_coordinator_ps_name(c, ps, name)));
+    c->stopped = true;
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
+    sg_coordinator_log(c, SG_LOG_INFO, "stopping", "ps=%" PRIu32, ps);
+    order_end(c, SG_STOPPED, c->end_text);
+}
+
+void sg_coordinator_end_consider(sg_coordinator *c)
+{
+    bool any_left = false;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        any_left |= c->workers[i].state == SG_COORDINATOR_WORKER_LEFT;
+    if (c->over || c->config->linger || !any_left || sg_coordinator_members_n_live(c) > 0)
+        return;
+    begin(c, SG_STOPPED, sg_xprintf("the job is over: all workers have left"));
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
+    sg_coordinator_log(c, SG_LOG_INFO, "draining", "steps=%" PRIu64, c->groups[0].next_step);
+    order_end(c, SG_OK, "");
+}
+
+void sg_coordinator_end_answer(sg_coordinator *c, void *call, uint32_t worker)
+{
+    sg_coordinator_fail(c, call, c->end_status, "%s", c->end_text);
+    if (worker < c->n_workers)
+        c->workers[worker].told = true;
+}
+
+/* --- may ps 0 go? ----------------------------------------------------------------------------------------------- */
+
+static bool all_ps_know(const sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        const sg_coordinator_ps *ps = &c->ps[i];
+        if ((ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING) && !ps->ended)
+            return false;
+    }
+    return true;
+}
+
+static bool all_workers_know(const sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (sg_coordinator_members_live(&c->workers[i]) && !c->workers[i].told)
+            return false;
+    }
+    return true;
+}
+
+/* How long a ps that does not acknowledge is waited for; a stop must be over within shutdown_grace_ms as a whole. */
+static uint64_t ps_grace_ms(const sg_coordinator *c)
+{
+    return c->stopped ? c->config->shutdown_grace_ms / 2 : c->config->lease_ms;
+}
+
+static uint64_t workers_grace_ms(const sg_coordinator *c)
+{
+    return c->stopped ? c->config->shutdown_grace_ms / 4 : c->config->shutdown_grace_ms;
+}
+
+void sg_coordinator_end_advance(sg_coordinator *c)
+{
+    if (!c->over || c->end_told)
+        return;
+    if (!c->released) {
+        if (!all_ps_know(c) && c->now_ms - c->over_ms < ps_grace_ms(c))
+            return;
+        c->released = true;
+        c->release_ms = c->now_ms;
+    }
+    /* Workers learn it by their next call: keep answering for a moment. */
+    if (!all_workers_know(c) && c->now_ms - c->release_ms < workers_grace_ms(c))
+        return;
+    c->end_told = true;
+    if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING)
+        c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DONE;
+    bool failed = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_FAILED;
+    sg_coordinator_exit(c, failed ? c->end_status : SG_OK, failed ? c->end_text : "");
+}

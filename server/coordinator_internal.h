@@ -1,0 +1,381 @@
+/* server/coordinator_internal.h - the state of the coordinator, shared by the coordinator_*.c files and nobody else.
+ *
+ *   coordinator.c            the public calls: check the caller, hand on to a file below, settle
+ *   coordinator_settings.c   what all processes must agree on
+ *   coordinator_actions.c    what goes out; calls that are parked
+ *   coordinator_orders.c     the numbered sequence of orders of each ps
+ *   coordinator_ps.c         registration and leases of ps
+ *   coordinator_members.c    workers: hello, heartbeat, leave, leases, fencing
+ *   coordinator_variables.c  is a declared list valid, and the same as the one that is known?
+ *   coordinator_init.c       declare, attempts, seal, commit
+ *   coordinator_steps.c      iterations that are frozen, steps that were handed out, excuses from them
+ *   coordinator_tickets.c    which ticket a request gets
+ *   coordinator_end.c        draining, failure, and telling everybody
+ *   coordinator_status.c     for whom the job waits; the status message
+ *
+ * Every request is handled in two strokes: it changes the state or parks, and then sg_coordinator_settle looks at every
+ * parked call again until nothing moves. So no event has to know who waits for it. */
+#ifndef SG_SERVER_COORDINATOR_INTERNAL_H
+#define SG_SERVER_COORDINATOR_INTERNAL_H
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "common/workers.h"
+#include "server/coordinator.h"
+
+#define SG_COORDINATOR_PROTOCOL   1u
+#define SG_COORDINATOR_GENERATION UINT64_C(1)
+#define SG_COORDINATOR_HYPER      UINT64_C(1) /* number of the one hyper-parameter set */
+#define SG_COORDINATOR_MAX_GROUPS 64u
+#define SG_COORDINATOR_MAX_RANK   8u
+#define SG_COORDINATOR_TEXT_BYTES 256u
+#define SG_COORDINATOR_TICK_MS    100u
+/* Lives that had an index before the one of now: a late repeat of their Hello must not count as a new life. */
+#define SG_COORDINATOR_PAST_LIVES 8u
+
+/* --- what goes out, who waits --------------------------------------------------------------------------------- */
+
+typedef struct sg_coordinator_queued {
+    STAILQ_ENTRY(sg_coordinator_queued) link;
+    sg_coordinator_action action;
+} sg_coordinator_queued;
+
+typedef enum sg_coordinator_parked_kind {
+    SG_COORDINATOR_PARKED_HELLO,
+    SG_COORDINATOR_PARKED_DECLARE,
+    SG_COORDINATOR_PARKED_INITIALIZED,
+    SG_COORDINATOR_PARKED_TICKET,
+} sg_coordinator_parked_kind;
+
+/* What is to be kept of a ticket request while it waits. */
+typedef struct sg_coordinator_ask {
+    uint32_t group;
+    bool has_iteration;
+    uint64_t iteration;
+    uint64_t received, finished;
+} sg_coordinator_ask;
+
+typedef struct sg_coordinator_parked {
+    TAILQ_ENTRY(sg_coordinator_parked) link;
+    sg_coordinator_parked_kind kind;
+    void *call;
+    uint32_t worker;
+    uint64_t incarnation;
+    uint64_t until_ms;
+    uint64_t attempt;       /* INITIALIZED */
+    sg_coordinator_ask ask; /* TICKET */
+} sg_coordinator_parked;
+
+/* --- ps ------------------------------------------------------------------------------------------------------- */
+
+typedef struct sg_coordinator_order_item {
+    STAILQ_ENTRY(sg_coordinator_order_item) link;
+    ProtobufCMessage *body; /* PsDeclareRequest or OrderRequest, without its header */
+} sg_coordinator_order_item;
+
+typedef enum sg_coordinator_ps_state {
+    SG_COORDINATOR_PS_WAITING, /* has not registered */
+    SG_COORDINATOR_PS_UP,
+    SG_COORDINATOR_PS_STOPPING,
+    SG_COORDINATOR_PS_LOST,
+} sg_coordinator_ps_state;
+
+typedef struct sg_coordinator_ps {
+    sg_coordinator_ps_state state;
+    uint64_t life;
+    uint64_t past_lives[SG_COORDINATOR_PAST_LIVES];
+    uint32_t n_past_lives; /* counts on; the array is a ring */
+    char *address;
+    uint64_t heard_ms;
+    Shardgrad__V1__PsReport *report; /* NULL: none yet */
+
+    STAILQ_HEAD(, sg_coordinator_order_item) orders;
+    uint32_t n_orders;
+    uint64_t sequence; /* of the order at the head */
+    bool under_way;
+    bool sent_once;    /* the order at the head was sent: it may have been applied */
+    uint64_t retry_ms; /* not sent again before */
+    uint64_t backoff_ms;
+
+    uint64_t *admitted; /* [max_workers] newest incarnation of each index that it acknowledged */
+    uint64_t attempt;   /* newest that it acknowledged */
+    uint64_t sealed;    /* attempt that it acknowledged as complete; 0: none */
+    bool seal_ordered;  /* a Seal of the current attempt is in its queue */
+    bool committed;
+    bool ended;
+} sg_coordinator_ps;
+
+/* --- workers -------------------------------------------------------------------------------------------------- */
+
+typedef enum sg_coordinator_worker_state {
+    SG_COORDINATOR_WORKER_WAITING, /* no life of it is known, or its hello was never answered and it fell silent */
+    SG_COORDINATOR_WORKER_HELLO,   /* its hello is not answered yet */
+    SG_COORDINATOR_WORKER_JOINED,
+    SG_COORDINATOR_WORKER_LEFT,
+    SG_COORDINATOR_WORKER_LOST, /* its lease ran out; fenced */
+} sg_coordinator_worker_state;
+
+/* How far one incarnation came in one group. */
+typedef struct sg_coordinator_progress {
+    bool asked;
+    uint64_t granted;    /* sync: 1 + the newest step handed out; async: tickets handed out; 0: none */
+    uint64_t granted_at; /* `received` of the request that got the newest ticket */
+    uint64_t first;      /* sync: the first step handed out */
+    uint64_t finished;   /* as reported */
+    uint64_t step;       /* async: number of the newest ticket */
+    uint64_t iteration;  /* async: of the newest ticket */
+} sg_coordinator_progress;
+
+typedef struct sg_coordinator_past_life {
+    uint64_t life, incarnation;
+} sg_coordinator_past_life;
+
+typedef struct sg_coordinator_worker {
+    sg_coordinator_worker_state state;
+    uint64_t life, incarnation; /* 0: none yet */
+    sg_coordinator_past_life past_lives[SG_COORDINATOR_PAST_LIVES];
+    uint32_t n_past_lives;
+    char *address; /* for people; never NULL */
+    uint64_t heard_ms;
+    uint64_t declared; /* 0: not; else its place in the order of declarations */
+    bool told;         /* the job's end */
+
+    sg_coordinator_progress *groups; /* [n_groups]; NULL before its first ticket request */
+    bool asked;                      /* for a ticket of any group */
+    bool member;                     /* of every iteration >= member_from that is frozen while it lives */
+    uint64_t member_from;
+
+    float loss; /* newest reported */
+    uint64_t examples;
+} sg_coordinator_worker;
+
+/* --- steps (sync) ----------------------------------------------------------------------------------------------- */
+
+typedef struct sg_coordinator_gone {
+    uint32_t worker;
+    uint64_t incarnation;
+} sg_coordinator_gone;
+
+/* An iteration of which a ticket was handed out: its members are frozen, over all groups. */
+typedef struct sg_coordinator_iteration {
+    TAILQ_ENTRY(sg_coordinator_iteration) link;
+    uint64_t number;
+    sg_workers members;
+    sg_workers gone_set;
+    sg_coordinator_gone *gone; /* [n_gone] members that will not take part in steps that are opened later */
+    uint32_t n_gone;
+    uint32_t n_steps; /* records that refer to it */
+} sg_coordinator_iteration;
+
+/* A step of a group of which a ticket was handed out and which not all members have finished. */
+typedef struct sg_coordinator_step {
+    TAILQ_ENTRY(sg_coordinator_step) link;
+    uint64_t number;
+    sg_coordinator_iteration *iteration;
+    float learning_rate;
+    sg_workers done; /* members that finished it or are excused from it */
+} sg_coordinator_step;
+
+typedef struct sg_coordinator_group {
+    TAILQ_HEAD(sg_coordinator_steps, sg_coordinator_step) steps; /* ascending */
+    uint64_t next_step;                                          /* that nobody was given yet */
+    uint64_t last_iteration;                                     /* of the newest step, if next_step > 0 */
+} sg_coordinator_group;
+
+/* --- the whole ------------------------------------------------------------------------------------------------ */
+
+typedef struct sg_coordinator_setting {
+    char *key, *value;
+} sg_coordinator_setting;
+
+struct sg_coordinator {
+    const sg_config *config;
+    sg_coordinator_setting *settings; /* [n_settings] that everybody must agree on */
+    size_t n_settings;
+    uint64_t now_ms;
+    uint64_t ticked_ms;
+    bool ticked;
+
+    STAILQ_HEAD(, sg_coordinator_queued) actions;
+    TAILQ_HEAD(sg_coordinator_parked_list, sg_coordinator_parked) parked;
+    uint32_t n_parked;
+
+    Shardgrad__V1__JobState state;
+    uint32_t n_ps;
+    sg_coordinator_ps *ps;
+    uint32_t n_workers; /* config->max_workers */
+    sg_coordinator_worker *workers;
+    uint64_t n_incarnations; /* given out */
+
+    Shardgrad__V1__DeclareRequest *variables; /* as the first declared them; NULL: nobody has */
+    uint32_t n_groups;
+    uint64_t n_declared; /* declarations so far */
+    uint64_t attempt;    /* of the initializer of now; 0: none was named yet */
+    uint32_t initializer;
+    bool has_initializer;
+    bool sealing, committing;
+
+    bool started; /* `workers` have asked */
+    sg_coordinator_group groups[SG_COORDINATOR_MAX_GROUPS];
+    TAILQ_HEAD(sg_coordinator_iterations, sg_coordinator_iteration) iterations; /* retained, newest last */
+    uint64_t frozen;                                                            /* 1 + the highest ever frozen */
+    uint64_t examples;
+
+    sg_status end_status; /* with which every call is failed once the job is over, STOPPED where it ended well */
+    char *end_text;
+    bool over;           /* DRAINING, DONE or FAILED */
+    bool stopped;        /* because a ps was told to stop */
+    bool end_told;       /* the END action is out */
+    uint64_t over_ms;    /* since when it is over */
+    bool released;       /* every ps that lives knows it */
+    uint64_t release_ms; /* since when */
+
+    char *waiting_for; /* as of the last tick */
+    uint64_t waiting_since_ms, warn_at_ms;
+};
+
+/* --- coordinator_actions.c -------------------------------------------------------------------------------------- */
+
+/* A copy that the heap owns. */
+ProtobufCMessage *sg_coordinator_copy(const ProtobufCMessage *message);
+void sg_coordinator_reply(sg_coordinator *c, void *call, const ProtobufCMessage *body); /* body is copied */
+void sg_coordinator_fail(sg_coordinator *c, void *call, sg_status status, const char *format, ...) SG_PRINTF(4, 5);
+void sg_coordinator_fail_error(sg_coordinator *c, void *call, const sg_error *error);
+void sg_coordinator_log(sg_coordinator *c, sg_log_level level, const char *event, const char *format, ...)
+    SG_PRINTF(4, 5);
+void sg_coordinator_send(sg_coordinator *c, uint32_t ps, ProtobufCMessage *take_body);
+void sg_coordinator_exit(sg_coordinator *c, sg_status status, const char *text);
+
+/* Copies `call` and sets its time; fails it WAITING at once where too many are parked already. */
+void sg_coordinator_park(sg_coordinator *c, const sg_coordinator_parked *call);
+void sg_coordinator_unpark(sg_coordinator *c, sg_coordinator_parked *call); /* removes and frees, answers nothing */
+
+/* --- coordinator.c ---------------------------------------------------------------------------------------------- */
+
+/* The worker with this incarnation, joined. NULL: the call was failed (FENCED, ROLLED_BACK, the job's end). */
+sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint64_t incarnation, uint64_t generation);
+uint32_t sg_coordinator_index(const sg_coordinator *c, const sg_coordinator_worker *worker);
+/* "worker 1 (node7:4242)", "ps 0 (127.0.0.1:4000)"; return out. */
+const char *sg_coordinator_worker_name(const sg_coordinator *c, uint32_t worker, char out[SG_COORDINATOR_TEXT_BYTES]);
+const char *sg_coordinator_ps_name(const sg_coordinator *c, uint32_t ps, char out[SG_COORDINATOR_TEXT_BYTES]);
+/* Answers what can be answered and advances what can advance, until nothing moves. */
+void sg_coordinator_settle(sg_coordinator *c);
+/* Text from the wire: NULL is "". */
+const char *sg_coordinator_text(const char *text);
+/* A copy of at most 255 bytes in which blanks and control characters are '?': fit for logs and messages. */
+char *sg_coordinator_clean(const char *text);
+
+/* --- coordinator_settings.c ------------------------------------------------------------------------------------- */
+
+void sg_coordinator_settings_init(sg_coordinator *c);
+void sg_coordinator_settings_deinit(sg_coordinator *c);
+/* Every key of the job's configuration against `settings`, both ways. `whose` names the other side. Errors: CONFIG
+ * naming the key and both values, INVALID. */
+SG_MUST_USE sg_status sg_coordinator_settings_compare(const sg_coordinator *c, Shardgrad__V1__Setting *const *settings,
+                                                      size_t n, const char *whose, sg_error *err);
+
+/* --- coordinator_orders.c ------------------------------------------------------------------------------------- */
+
+void sg_coordinator_order(sg_coordinator *c, uint32_t ps, const ProtobufCMessage *body); /* copied */
+void sg_coordinator_order_all(sg_coordinator *c, const ProtobufCMessage *body);
+void sg_coordinator_order_admit(sg_coordinator *c, uint32_t ps, uint32_t worker);
+void sg_coordinator_order_admit_all(sg_coordinator *c, uint32_t worker);
+void sg_coordinator_order_hyper(sg_coordinator *c, uint32_t ps);
+/* Forgets what is not under way. */
+void sg_coordinator_orders_clear(sg_coordinator *c, uint32_t ps);
+/* Forgets everything: a new life begins with sequence 1. */
+void sg_coordinator_orders_reset(sg_coordinator *c, uint32_t ps);
+void sg_coordinator_orders_pump(sg_coordinator *c);
+/* True if some ps has fallen so far behind that no more may be ordered. */
+bool sg_coordinator_orders_full(const sg_coordinator *c);
+void sg_coordinator_orders_result(sg_coordinator *c, uint32_t ps, uint64_t life, sg_status status, const char *message);
+
+/* --- coordinator_ps.c ----------------------------------------------------------------------------------------- */
+
+void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request, void *call);
+bool sg_coordinator_ps_complete(const sg_coordinator *c);
+void sg_coordinator_ps_tick(sg_coordinator *c);
+
+/* --- coordinator_members.c ------------------------------------------------------------------------------------ */
+
+void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call);
+bool sg_coordinator_members_answer_hello(sg_coordinator *c, const sg_coordinator_parked *call);
+void sg_coordinator_members_heartbeat(sg_coordinator *c, void *call);
+void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *worker,
+                                  const Shardgrad__V1__LeaveRequest *request, void *call);
+/* Said hello, did not leave, lease not run out. */
+bool sg_coordinator_members_live(const sg_coordinator_worker *worker);
+uint32_t sg_coordinator_members_n_live(const sg_coordinator *c);
+void sg_coordinator_members_tick(sg_coordinator *c);
+
+/* --- coordinator_variables.c ---------------------------------------------------------------------------------- */
+
+/* Errors: INVALID, EXHAUSTED. */
+SG_MUST_USE sg_status sg_coordinator_variables_check(const sg_coordinator *c,
+                                                     const Shardgrad__V1__DeclareRequest *request, uint32_t *n_groups,
+                                                     sg_error *err);
+/* MISMATCH naming the variable and both sides. */
+SG_MUST_USE sg_status sg_coordinator_variables_compare(const Shardgrad__V1__DeclareRequest *known,
+                                                       const Shardgrad__V1__DeclareRequest *request, sg_error *err);
+
+/* --- coordinator_init.c ------------------------------------------------------------------------------------------- */
+
+void sg_coordinator_init_declare(sg_coordinator *c, sg_coordinator_worker *worker,
+                                 const Shardgrad__V1__DeclareRequest *request, void *call);
+void sg_coordinator_init_initialized(sg_coordinator *c, sg_coordinator_worker *worker,
+                                     const Shardgrad__V1__InitializedRequest *request, void *call);
+bool sg_coordinator_init_answer_declare(sg_coordinator *c, const sg_coordinator_parked *call);
+bool sg_coordinator_init_answer_initialized(sg_coordinator *c, const sg_coordinator_parked *call);
+/* The worker is gone: if it was to initialize, another one is told. */
+void sg_coordinator_init_gone(sg_coordinator *c, uint32_t worker);
+void sg_coordinator_init_seal_refused(sg_coordinator *c, uint32_t ps, const char *message);
+bool sg_coordinator_init_advance(sg_coordinator *c);
+
+/* --- coordinator_steps.c -------------------------------------------------------------------------------------- */
+
+sg_coordinator_step *sg_coordinator_steps_find(sg_coordinator *c, uint32_t group, uint64_t number);
+/* The lowest step of the group whose iteration is at least `from`; NULL if there is none yet. */
+sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group, uint64_t from);
+/* Hands out the group's next step for this iteration; freezes the iteration if it is not. */
+sg_coordinator_step *sg_coordinator_steps_open(sg_coordinator *c, uint32_t group, uint64_t iteration);
+void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t worker, uint64_t finished);
+/* Excuses the worker's incarnation of now from all frozen steps of which it is a member and which are >= pushed[group]
+ * (NULL: which it has not finished), and fences it. */
+void sg_coordinator_steps_excuse(sg_coordinator *c, uint32_t worker, const uint64_t *pushed);
+void sg_coordinator_steps_destroy(sg_coordinator *c);
+
+/* --- coordinator_tickets.c ------------------------------------------------------------------------------------ */
+
+void sg_coordinator_tickets_ask(sg_coordinator *c, sg_coordinator_worker *worker,
+                                const Shardgrad__V1__TicketRequest *request, void *call);
+bool sg_coordinator_tickets_answer(sg_coordinator *c, const sg_coordinator_parked *call);
+/* Lets training start when enough have asked. */
+bool sg_coordinator_tickets_advance(sg_coordinator *c);
+/* Distinct workers that asked for a ticket, or left before they did, of the `workers` with which training starts. */
+uint32_t sg_coordinator_tickets_n_asked(const sg_coordinator *c);
+
+/* --- coordinator_end.c ---------------------------------------------------------------------------------------- */
+
+/* The job has failed: every waiting and every later call is told so, and every ps. */
+void sg_coordinator_end_fail(sg_coordinator *c, sg_status status, const char *format, ...) SG_PRINTF(3, 4);
+/* A ps was told to stop. */
+void sg_coordinator_end_stop(sg_coordinator *c, uint32_t ps);
+/* Begins the normal end if the last worker has left. */
+void sg_coordinator_end_consider(sg_coordinator *c);
+/* Fails a call with the job's end, and remembers that the worker (n_workers: nobody known) was told. */
+void sg_coordinator_end_answer(sg_coordinator *c, void *call, uint32_t worker);
+void sg_coordinator_end_advance(sg_coordinator *c);
+
+/* --- coordinator_status.c ------------------------------------------------------------------------------------- */
+
+void sg_coordinator_status_answer(sg_coordinator *c, void *call);
+/* For whom the job waits; "" for nobody. Returns out. */
+const char *sg_coordinator_status_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
+/* For whom this call waits. */
+const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coordinator_parked *call,
+                                         char out[SG_ERROR_MESSAGE_BYTES]);
+void sg_coordinator_status_tick(sg_coordinator *c);
+
+#endif

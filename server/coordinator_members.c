@@ -1,0 +1,294 @@
+/* server/coordinator_members.c - the workers of the job: hello, incarnations, leases, leave. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+bool sg_coordinator_members_live(const sg_coordinator_worker *worker)
+{
+    return worker->state == SG_COORDINATOR_WORKER_HELLO || worker->state == SG_COORDINATOR_WORKER_JOINED;
+}
+
+uint32_t sg_coordinator_members_n_live(const sg_coordinator *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        n += sg_coordinator_members_live(&c->workers[i]);
+    return n;
+}
+
+/* --- hello ------------------------------------------------------------------------------------------------------ */
+
+/* Errors: MISMATCH, CONFIG, INVALID. */
+static sg_status check(const sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, sg_error *err)
+{
+    const char *job = sg_coordinator_text(request->job);
+    if (request->protocol_version != SG_COORDINATOR_PROTOCOL)
+        return sg_error_set(err, SG_MISMATCH,
+                            "worker %" PRIu32 " speaks protocol version %" PRIu32 ", the coordinator %u: "
+                            "run the same version of shardgrad everywhere",
+                            request->worker, request->protocol_version, SG_COORDINATOR_PROTOCOL);
+    if (strcmp(job, c->config->job) != 0)
+        return sg_error_set(err, SG_MISMATCH,
+                            "worker %" PRIu32 " belongs to job '%.100s', this coordinator to job '%s': "
+                            "check the address, or use one cluster file",
+                            request->worker, job, c->config->job);
+    if (request->worker >= c->n_workers)
+        return sg_error_set(err, SG_CONFIG,
+                            "worker %" PRIu32 ": indices are 0 to %" PRIu32 " (max_workers is %" PRIu32
+                            "): take a lower index or raise max_workers",
+                            request->worker, c->n_workers - 1, c->n_workers);
+    if (request->life == 0)
+        return sg_error_set(err, SG_INVALID, "worker %" PRIu32 " gave life 0, wanted a random number", request->worker);
+    if (request->n_settings == 0)
+        return SG_OK;
+    char whose[32];
+    snprintf(whose, sizeof whose, "worker %" PRIu32, request->worker);
+    return sg_coordinator_settings_compare(c, request->settings, request->n_settings, whose, err);
+}
+
+static bool is_past_life(const sg_coordinator_worker *worker, uint64_t life)
+{
+    for (uint32_t i = 0; i < worker->n_past_lives && i < SG_COORDINATOR_PAST_LIVES; i++) {
+        if (worker->past_lives[i].life == life)
+            return true;
+    }
+    return false;
+}
+
+/* The incarnation of now will do nothing more; its index may come again. */
+static void fence(sg_coordinator *c, uint32_t index, const uint64_t *pushed)
+{
+    sg_coordinator_steps_excuse(c, index, pushed);
+    c->workers[index].member = false;
+    sg_coordinator_init_gone(c, index);
+}
+
+static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__HelloRequest *request)
+{
+    sg_coordinator_worker *worker = &c->workers[index];
+    if (worker->life != 0) {
+        if (sg_coordinator_members_live(worker)) {
+            char name[SG_COORDINATOR_TEXT_BYTES];
+            sg_coordinator_log(c, SG_LOG_WARN, "superseded", "worker=%" PRIu32 " was=%s", index,
+                               sg_coordinator_worker_name(c, index, name));
+            worker->state = SG_COORDINATOR_WORKER_LOST;
+            fence(c, index, NULL);
+        }
+        worker->past_lives[worker->n_past_lives++ % SG_COORDINATOR_PAST_LIVES] =
+            (sg_coordinator_past_life){.life = worker->life, .incarnation = worker->incarnation};
+    }
+    free(worker->address);
+    free(worker->groups);
+    worker->groups = NULL;
+    worker->address = sg_coordinator_clean(request->address);
+    worker->life = request->life;
+    worker->incarnation = SG_COORDINATOR_GENERATION << 32 | ++c->n_incarnations;
+    worker->state = SG_COORDINATOR_WORKER_HELLO;
+    worker->declared = 0;
+    worker->asked = worker->member = worker->told = false;
+    worker->loss = 0;
+    worker->examples = 0;
+    sg_coordinator_order_admit_all(c, index);
+}
+
+/* False: the call was failed. */
+static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
+{
+    sg_coordinator_worker *worker = &c->workers[request->worker];
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    sg_coordinator_worker_name(c, request->worker, name);
+    if (is_past_life(worker, request->life)) {
+        sg_coordinator_fail(c, call, SG_FENCED, "%s has taken the index of this process: end", name);
+        return false;
+    }
+    if (worker->life != request->life) {
+        if (sg_coordinator_orders_full(c)) {
+            sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
+            return false;
+        }
+        begin_life(c, request->worker, request);
+        return true;
+    }
+    if (worker->state == SG_COORDINATOR_WORKER_LEFT || worker->state == SG_COORDINATOR_WORKER_LOST) {
+        sg_coordinator_fail(c, call, SG_FENCED, "this life of %s %s: come again as a new one", name,
+                            worker->state == SG_COORDINATOR_WORKER_LEFT ? "has left" : "was given up for lost");
+        return false;
+    }
+    if (worker->state == SG_COORDINATOR_WORKER_WAITING)
+        worker->state = SG_COORDINATOR_WORKER_HELLO; /* it had fallen silent before it was answered */
+    return true;
+}
+
+void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
+{
+    sg_error err;
+    if (check(c, request, &err) != SG_OK) {
+        sg_coordinator_log(c, SG_LOG_WARN, "refused", "worker=%" PRIu32 " status=%s", request->worker,
+                           sg_status_name(err.code));
+        sg_coordinator_fail_error(c, call, &err);
+        return;
+    }
+    if (c->over) {
+        sg_coordinator_end_answer(c, call, c->n_workers);
+        return;
+    }
+    if (!accept_life(c, request, call))
+        return;
+    sg_coordinator_worker *worker = &c->workers[request->worker];
+    worker->heard_ms = c->now_ms;
+    sg_coordinator_park(c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_HELLO,
+                                                    .call = call,
+                                                    .worker = request->worker,
+                                                    .incarnation = worker->incarnation});
+}
+
+static void reply_hello(sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    Shardgrad__V1__HelloResponse response = SHARDGRAD__V1__HELLO_RESPONSE__INIT;
+    char **addresses = sg_xcalloc(c->n_ps, sizeof *addresses);
+    for (uint32_t i = 0; i < c->n_ps; i++)
+        addresses[i] = c->ps[i].address;
+    response.incarnation = call->incarnation;
+    response.generation = SG_COORDINATOR_GENERATION;
+    response.mode = (Shardgrad__V1__Mode)c->config->update.mode;
+    response.lease_ms = c->config->lease_ms;
+    response.park_ms = c->config->park_ms;
+    response.slice_bytes = c->config->slice_bytes;
+    response.message_bytes = c->config->message_bytes;
+    response.ps_addresses = addresses;
+    response.n_ps_addresses = c->n_ps;
+    response.workers = (uint32_t)c->config->workers;
+    sg_coordinator_reply(c, call->call, &response.base);
+    free(addresses);
+}
+
+bool sg_coordinator_members_answer_hello(sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    if (!sg_coordinator_ps_complete(c))
+        return false;
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (c->ps[i].admitted[call->worker] != call->incarnation)
+            return false;
+    }
+    sg_coordinator_worker *worker = &c->workers[call->worker];
+    if (worker->state == SG_COORDINATOR_WORKER_HELLO) {
+        worker->state = SG_COORDINATOR_WORKER_JOINED;
+        sg_coordinator_log(c, SG_LOG_INFO, "joined", "worker=%" PRIu32 " address=%s incarnation=%" PRIx64, call->worker,
+                           worker->address[0] == '\0' ? "-" : worker->address, worker->incarnation);
+    }
+    worker->heard_ms = c->now_ms;
+    reply_hello(c, call);
+    return true;
+}
+
+/* --- heartbeat, leave ------------------------------------------------------------------------------------------- */
+
+void sg_coordinator_members_heartbeat(sg_coordinator *c, void *call)
+{
+    Shardgrad__V1__HeartbeatResponse response = SHARDGRAD__V1__HEARTBEAT_RESPONSE__INIT;
+    response.generation = SG_COORDINATOR_GENERATION;
+    response.live_workers = sg_coordinator_members_n_live(c);
+    response.draining = c->over;
+    sg_coordinator_reply(c, call, &response.base);
+}
+
+/* pushed[group] as the request says it; groups that it does not name: nothing was pushed. */
+static sg_status read_progress(const sg_coordinator *c, const sg_coordinator_worker *worker,
+                               const Shardgrad__V1__LeaveRequest *request, uint64_t pushed[SG_COORDINATOR_MAX_GROUPS],
+                               sg_error *err)
+{
+    memset(pushed, 0, SG_COORDINATOR_MAX_GROUPS * sizeof *pushed);
+    for (size_t i = 0; i < request->n_progress; i++) {
+        const Shardgrad__V1__GroupProgress *progress = request->progress[i];
+        if (progress->group >= c->n_groups)
+            return sg_error_set(err, SG_INVALID, "leave names group %" PRIu32 ", the job has %" PRIu32, progress->group,
+                                c->n_groups);
+        uint64_t granted = worker->groups == NULL ? 0 : worker->groups[progress->group].granted;
+        if (progress->pushed > granted)
+            return sg_error_set(err, SG_INVALID,
+                                "leave says that %" PRIu64 " steps of group %" PRIu32 " were pushed, but tickets went "
+                                "only up to %" PRIu64,
+                                progress->pushed, progress->group, granted);
+        if (progress->pushed > pushed[progress->group])
+            pushed[progress->group] = progress->pushed;
+    }
+    return SG_OK;
+}
+
+void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *worker,
+                                  const Shardgrad__V1__LeaveRequest *request, void *call)
+{
+    uint64_t pushed[SG_COORDINATOR_MAX_GROUPS];
+    sg_error err;
+    if (read_progress(c, worker, request, pushed, &err) != SG_OK) {
+        sg_coordinator_fail_error(c, call, &err);
+        return;
+    }
+    uint32_t index = sg_coordinator_index(c, worker);
+    worker->state = SG_COORDINATOR_WORKER_LEFT;
+    fence(c, index, pushed);
+    sg_coordinator_log(c, SG_LOG_INFO, "left", "worker=%" PRIu32 " was=%s live=%" PRIu32, index,
+                       worker->address[0] == '\0' ? "-" : worker->address, sg_coordinator_members_n_live(c));
+    Shardgrad__V1__LeaveResponse response = SHARDGRAD__V1__LEAVE_RESPONSE__INIT;
+    sg_coordinator_reply(c, call, &response.base);
+    sg_coordinator_end_consider(c);
+}
+
+/* --- leases ----------------------------------------------------------------------------------------------------- */
+
+/* Group and step at which the others will wait for it. */
+static void oldest_held(const sg_coordinator *c, const sg_coordinator_worker *worker, uint32_t *group, uint64_t *step)
+{
+    *group = 0;
+    *step = 0;
+    for (uint32_t i = 0; worker->groups != NULL && i < c->n_groups; i++) {
+        const sg_coordinator_progress *progress = &worker->groups[i];
+        if (progress->granted == 0)
+            continue;
+        *group = i;
+        if (c->config->update.mode == SG_MODE_ASYNC)
+            *step = progress->step;
+        else
+            *step = progress->finished > progress->first ? progress->finished : progress->first;
+        return;
+    }
+}
+
+static void lose(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_worker *worker = &c->workers[index];
+    bool trained = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && (worker->declared != 0 || worker->asked);
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    sg_coordinator_worker_name(c, index, name);
+    sg_coordinator_log(c, SG_LOG_WARN, "lost", "worker=%" PRIu32 " was=%s lease_ms=%" PRIu64, index,
+                       worker->address[0] == '\0' ? "-" : worker->address, c->config->lease_ms);
+    worker->state = SG_COORDINATOR_WORKER_LOST;
+    if (!trained) {
+        fence(c, index, NULL);
+        if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING)
+            sg_coordinator_end_consider(c);
+        return;
+    }
+    uint32_t group;
+    uint64_t step;
+    oldest_held(c, worker, &group, &step);
+    sg_coordinator_end_fail(c, SG_PEER_LOST,
+                            "%s was not heard for %" PRIu64 " ms (group %" PRIu32 ", step %" PRIu64
+                            "); the job ends: look at its log, then start the job again",
+                            name, c->config->lease_ms, group, step);
+}
+
+void sg_coordinator_members_tick(sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_workers && !c->over; i++) {
+        sg_coordinator_worker *worker = &c->workers[i];
+        uint64_t silent_ms = c->now_ms - worker->heard_ms;
+        if (worker->state == SG_COORDINATOR_WORKER_JOINED && silent_ms >= c->config->lease_ms)
+            lose(c, i);
+        /* No heartbeats come before hello is answered: only its repeats, when the parked one was answered. */
+        if (worker->state == SG_COORDINATOR_WORKER_HELLO && silent_ms >= c->config->lease_ms + c->config->park_ms) {
+            worker->state = SG_COORDINATOR_WORKER_WAITING;
+            sg_coordinator_end_consider(c);
+        }
+    }
+}

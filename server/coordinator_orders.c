@@ -1,0 +1,212 @@
+/* server/coordinator_orders.c - the orders of each ps: one numbered sequence per life, one under way at a time, sent
+ * again until acknowledged. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+#define BACKOFF_MIN_MS 50u
+#define BACKOFF_MAX_MS 1000u
+/* A ps that acknowledges nothing is lost by its lease long before; this bounds what a flood of Hellos can queue. */
+#define MAX_ORDERS 1024u
+
+static bool is_declare(const ProtobufCMessage *body)
+{
+    return body->descriptor == &shardgrad__v1__ps_declare_request__descriptor;
+}
+
+static Shardgrad__V1__OrderHeader **header_of(ProtobufCMessage *body)
+{
+    if (is_declare(body))
+        return &((Shardgrad__V1__PsDeclareRequest *)body)->header;
+    return &((Shardgrad__V1__OrderRequest *)body)->header;
+}
+
+static Shardgrad__V1__OrderRequest__OrderCase case_of(const ProtobufCMessage *body)
+{
+    return is_declare(body) ? SHARDGRAD__V1__ORDER_REQUEST__ORDER__NOT_SET
+                            : ((const Shardgrad__V1__OrderRequest *)body)->order_case;
+}
+
+void sg_coordinator_order(sg_coordinator *c, uint32_t ps, const ProtobufCMessage *body)
+{
+    if (c->ps[ps].state == SG_COORDINATOR_PS_WAITING)
+        return; /* it will get what holds then when it registers */
+    sg_coordinator_order_item *item = sg_xcalloc(1, sizeof *item);
+    item->body = sg_coordinator_copy(body);
+    STAILQ_INSERT_TAIL(&c->ps[ps].orders, item, link);
+    c->ps[ps].n_orders++;
+}
+
+void sg_coordinator_order_all(sg_coordinator *c, const ProtobufCMessage *body)
+{
+    for (uint32_t ps = 0; ps < c->n_ps; ps++)
+        sg_coordinator_order(c, ps, body);
+}
+
+void sg_coordinator_order_admit(sg_coordinator *c, uint32_t ps, uint32_t worker)
+{
+    Shardgrad__V1__Admit admit = SHARDGRAD__V1__ADMIT__INIT;
+    admit.worker = worker;
+    admit.incarnation = c->workers[worker].incarnation;
+    admit.address = c->workers[worker].address;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_ADMIT;
+    order.admit = &admit;
+    sg_coordinator_order(c, ps, &order.base);
+}
+
+void sg_coordinator_order_admit_all(sg_coordinator *c, uint32_t worker)
+{
+    for (uint32_t ps = 0; ps < c->n_ps; ps++)
+        sg_coordinator_order_admit(c, ps, worker);
+}
+
+void sg_coordinator_order_hyper(sg_coordinator *c, uint32_t ps)
+{
+    Shardgrad__V1__Hyper hyper = SHARDGRAD__V1__HYPER__INIT;
+    hyper.number = SG_COORDINATOR_HYPER;
+    hyper.momentum = (float)c->config->update.momentum;
+    hyper.beta1 = (float)c->config->update.beta1;
+    hyper.beta2 = (float)c->config->update.beta2;
+    hyper.epsilon = (float)c->config->update.epsilon;
+    hyper.weight_decay = (float)c->config->update.weight_decay;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_HYPER;
+    order.hyper = &hyper;
+    sg_coordinator_order(c, ps, &order.base);
+}
+
+static void pop(sg_coordinator_ps *ps)
+{
+    sg_coordinator_order_item *item = STAILQ_FIRST(&ps->orders);
+    STAILQ_REMOVE_HEAD(&ps->orders, link);
+    ps->n_orders--;
+    protobuf_c_message_free_unpacked(item->body, NULL);
+    free(item);
+}
+
+void sg_coordinator_orders_clear(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_ps *ps = &c->ps[index];
+    sg_coordinator_order_item *kept = NULL;
+    if (ps->sent_once) { /* it may have been applied: its number is taken */
+        kept = STAILQ_FIRST(&ps->orders);
+        STAILQ_REMOVE_HEAD(&ps->orders, link);
+        ps->n_orders--;
+    }
+    while (!STAILQ_EMPTY(&ps->orders))
+        pop(ps);
+    if (kept != NULL) {
+        STAILQ_INSERT_HEAD(&ps->orders, kept, link);
+        ps->n_orders++;
+    }
+}
+
+void sg_coordinator_orders_reset(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_ps *ps = &c->ps[index];
+    while (!STAILQ_EMPTY(&ps->orders))
+        pop(ps);
+    ps->sequence = 1;
+    ps->under_way = ps->sent_once = false;
+    ps->retry_ms = 0;
+    ps->backoff_ms = BACKOFF_MIN_MS;
+}
+
+bool sg_coordinator_orders_full(const sg_coordinator *c)
+{
+    for (uint32_t ps = 0; ps < c->n_ps; ps++) {
+        if (c->ps[ps].n_orders >= MAX_ORDERS)
+            return true;
+    }
+    return false;
+}
+
+static void send_head(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_ps *ps = &c->ps[index];
+    Shardgrad__V1__OrderHeader header = SHARDGRAD__V1__ORDER_HEADER__INIT;
+    header.life = ps->life;
+    header.sequence = ps->sequence;
+    header.generation = SG_COORDINATOR_GENERATION;
+    ProtobufCMessage *body = sg_coordinator_copy(STAILQ_FIRST(&ps->orders)->body);
+    *header_of(body) = (Shardgrad__V1__OrderHeader *)sg_coordinator_copy(&header.base);
+    ps->under_way = ps->sent_once = true;
+    sg_coordinator_send(c, index, body);
+}
+
+void sg_coordinator_orders_pump(sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        sg_coordinator_ps *ps = &c->ps[i];
+        bool reachable = ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
+        if (reachable && !ps->under_way && !STAILQ_EMPTY(&ps->orders) && c->now_ms >= ps->retry_ms)
+            send_head(c, i);
+    }
+}
+
+/* What the ps is known to have, now that it acknowledged this order. */
+static void acknowledged(sg_coordinator_ps *ps, const ProtobufCMessage *body)
+{
+    const Shardgrad__V1__OrderRequest *order = (const Shardgrad__V1__OrderRequest *)body;
+    switch ((int)case_of(body)) {
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_ADMIT:
+        ps->admitted[order->admit->worker] = order->admit->incarnation;
+        break;
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_ATTEMPT:
+        ps->attempt = order->attempt->attempt;
+        break;
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_SEAL:
+        ps->sealed = order->seal->attempt;
+        ps->seal_ordered = false;
+        break;
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_COMMIT:
+        ps->committed = true;
+        break;
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_END:
+        ps->ended = true;
+        break;
+    default:
+        break;
+    }
+}
+
+/* FENCED: the ps behind the address has another life and will register with it, or be missed. */
+static bool is_worth_repeating(sg_status status)
+{
+    return status == SG_UNAVAILABLE || status == SG_TIMEOUT || status == SG_NOT_READY || status == SG_WAITING ||
+           status == SG_CANCELLED || status == SG_FENCED;
+}
+
+void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t life, sg_status status,
+                                  const char *message)
+{
+    sg_coordinator_ps *ps = &c->ps[index];
+    if (life != ps->life || !ps->under_way)
+        return;
+    ps->under_way = false;
+    if (is_worth_repeating(status)) {
+        ps->retry_ms = c->now_ms + ps->backoff_ms;
+        ps->backoff_ms = ps->backoff_ms * 2 < BACKOFF_MAX_MS ? ps->backoff_ms * 2 : BACKOFF_MAX_MS;
+        return;
+    }
+    const ProtobufCMessage *body = STAILQ_FIRST(&ps->orders)->body;
+    bool is_seal = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_SEAL;
+    /* Once the job is over a ps may have ended in its own way: all that counts is that it no longer waits. */
+    if (status == SG_OK || c->over)
+        acknowledged(ps, body);
+    pop(ps);
+    ps->sequence++;
+    ps->sent_once = false;
+    ps->retry_ms = 0;
+    ps->backoff_ms = BACKOFF_MIN_MS;
+    if (status == SG_OK || c->over)
+        return;
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    if (is_seal && status == SG_NOT_FOUND)
+        sg_coordinator_init_seal_refused(c, index, message);
+    else
+        sg_coordinator_end_fail(c, status == SG_EXHAUSTED ? SG_EXHAUSTED : SG_INTERNAL,
+                                "%s refused an order of the coordinator (%s): %s",
+                                sg_coordinator_ps_name(c, index, name), sg_status_name(status), message);
+}

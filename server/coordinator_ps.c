@@ -1,0 +1,163 @@
+/* server/coordinator_ps.c - the ps of the job: registration, lives, leases. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+/* Errors: MISMATCH, CONFIG, INVALID. */
+static sg_status check(const sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request, sg_error *err)
+{
+    const char *job = sg_coordinator_text(request->job);
+    const char *address = sg_coordinator_text(request->address);
+    if (request->protocol_version != SG_COORDINATOR_PROTOCOL)
+        return sg_error_set(err, SG_MISMATCH,
+                            "ps %" PRIu32 " speaks protocol version %" PRIu32 ", the coordinator %u: "
+                            "run the same version of shardgrad everywhere",
+                            request->ps, request->protocol_version, SG_COORDINATOR_PROTOCOL);
+    if (strcmp(job, c->config->job) != 0)
+        return sg_error_set(err, SG_MISMATCH,
+                            "ps %" PRIu32 " belongs to job '%.100s', this coordinator to job '%s': "
+                            "check the address, or use one cluster file",
+                            request->ps, job, c->config->job);
+    if (request->ps >= c->n_ps)
+        return sg_error_set(err, SG_CONFIG,
+                            "there is no ps %" PRIu32 ": the cluster file of the coordinator lists %" PRIu32,
+                            request->ps, c->n_ps);
+    if (request->life == 0)
+        return sg_error_set(err, SG_INVALID, "ps %" PRIu32 " gave life 0, wanted a random number", request->ps);
+    if (address[0] == '\0' || strlen(address) >= SG_COORDINATOR_TEXT_BYTES)
+        return sg_error_set(err, SG_INVALID, "ps %" PRIu32 " gave an address of %zu bytes, wanted 1 to %u", request->ps,
+                            strlen(address), SG_COORDINATOR_TEXT_BYTES - 1);
+    char whose[32];
+    snprintf(whose, sizeof whose, "ps %" PRIu32, request->ps);
+    return sg_coordinator_settings_compare(c, request->settings, request->n_settings, whose, err);
+}
+
+static bool is_past_life(const sg_coordinator_ps *ps, uint64_t life)
+{
+    for (uint32_t i = 0; i < ps->n_past_lives && i < SG_COORDINATOR_PAST_LIVES; i++) {
+        if (ps->past_lives[i] == life)
+            return true;
+    }
+    return false;
+}
+
+static bool anybody_joined(const sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (c->workers[i].state == SG_COORDINATOR_WORKER_JOINED)
+            return true;
+    }
+    return false;
+}
+
+bool sg_coordinator_ps_complete(const sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (c->ps[i].state == SG_COORDINATOR_PS_WAITING)
+            return false;
+    }
+    return true;
+}
+
+/* A life that was not known: nothing that an earlier one of this index had holds for it. */
+static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, char *take_address)
+{
+    sg_coordinator_ps *ps = &c->ps[index];
+    if (ps->life != 0)
+        ps->past_lives[ps->n_past_lives++ % SG_COORDINATOR_PAST_LIVES] = ps->life;
+    free(ps->address);
+    ps->address = take_address;
+    ps->life = life;
+    ps->state = SG_COORDINATOR_PS_UP;
+    memset(ps->admitted, 0, c->n_workers * sizeof *ps->admitted);
+    sg_coordinator_orders_reset(c, index);
+    sg_coordinator_order_hyper(c, index);
+    for (uint32_t worker = 0; worker < c->n_workers; worker++) {
+        if (sg_coordinator_members_live(&c->workers[worker]))
+            sg_coordinator_order_admit(c, index, worker);
+    }
+    sg_coordinator_log(c, SG_LOG_INFO, "registered", "ps=%" PRIu32 " address=%s life=%" PRIx64, index, ps->address,
+                       life);
+    if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS && sg_coordinator_ps_complete(c))
+        c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES;
+}
+
+/* False: the call was failed, and the job perhaps with it. */
+static bool accept_life(sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request, void *call)
+{
+    sg_coordinator_ps *ps = &c->ps[request->ps];
+    if (ps->life == request->life)
+        return true;
+    if (is_past_life(ps, request->life)) {
+        sg_coordinator_fail(c, call, SG_FENCED, "another process has registered as ps %" PRIu32 " (%s): end this one",
+                            request->ps, ps->address);
+        return false;
+    }
+    if (c->over) {
+        sg_coordinator_end_answer(c, call, c->n_workers);
+        return false;
+    }
+    char *address = sg_coordinator_clean(request->address);
+    if (c->variables != NULL || (ps->life != 0 && anybody_joined(c) && strcmp(ps->address, address) != 0)) {
+        /* Workers know the old address, or the values are lost with the old process. */
+        sg_coordinator_end_fail(c, SG_PEER_LOST,
+                                "ps %" PRIu32
+                                " (%s) was started anew in the middle of the job and what it held is lost; "
+                                "start the job again",
+                                request->ps, address);
+        free(address);
+        sg_coordinator_end_answer(c, call, c->n_workers);
+        return false;
+    }
+    begin_life(c, request->ps, request->life, address);
+    return true;
+}
+
+static void keep_report(sg_coordinator_ps *ps, const Shardgrad__V1__PsReport *report)
+{
+    if (report == NULL)
+        return;
+    if (ps->report != NULL)
+        shardgrad__v1__ps_report__free_unpacked(ps->report, NULL);
+    ps->report = (Shardgrad__V1__PsReport *)sg_coordinator_copy(&report->base);
+}
+
+void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request, void *call)
+{
+    sg_error err;
+    if (check(c, request, &err) != SG_OK) {
+        sg_coordinator_log(c, SG_LOG_WARN, "refused", "ps=%" PRIu32 " status=%s", request->ps,
+                           sg_status_name(err.code));
+        sg_coordinator_fail_error(c, call, &err);
+        return;
+    }
+    if (!accept_life(c, request, call))
+        return;
+    sg_coordinator_ps *ps = &c->ps[request->ps];
+    ps->heard_ms = c->now_ms;
+    keep_report(ps, request->report);
+    if (request->stopping && ps->state == SG_COORDINATOR_PS_UP) {
+        ps->state = SG_COORDINATOR_PS_STOPPING;
+        sg_coordinator_end_stop(c, request->ps);
+    }
+    Shardgrad__V1__RegisterResponse response = SHARDGRAD__V1__REGISTER_RESPONSE__INIT;
+    response.generation = SG_COORDINATOR_GENERATION;
+    response.lease_ms = c->config->lease_ms;
+    sg_coordinator_reply(c, call, &response.base);
+}
+
+void sg_coordinator_ps_tick(sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        sg_coordinator_ps *ps = &c->ps[i];
+        bool held = ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
+        if (!held || c->now_ms - ps->heard_ms < c->config->lease_ms)
+            continue;
+        ps->state = SG_COORDINATOR_PS_LOST;
+        if (!c->over)
+            sg_coordinator_end_fail(c, SG_PEER_LOST,
+                                    "ps %" PRIu32 " (%s) was not heard for %" PRIu64 " ms and what it held is lost; "
+                                    "look at its log, then start the job again",
+                                    i, ps->address, c->config->lease_ms);
+    }
+}

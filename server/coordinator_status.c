@@ -1,0 +1,289 @@
+/* server/coordinator_status.c - what people are told: for whom the job waits, and the status message. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+/* --- for whom --------------------------------------------------------------------------------------------------- */
+
+static const char *missing_ps(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (c->ps[i].state == SG_COORDINATOR_PS_WAITING) {
+            snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for ps %" PRIu32 " to register (%zu wanted)", i,
+                     c->config->ps.n);
+            return out;
+        }
+    }
+    return NULL;
+}
+
+static const char *missing_workers(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    uint32_t n_asked = sg_coordinator_tickets_n_asked(c);
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        const sg_coordinator_worker *worker = &c->workers[i];
+        bool here =
+            worker->state == SG_COORDINATOR_WORKER_LEFT || (sg_coordinator_members_live(worker) && worker->asked);
+        if (here)
+            continue;
+        bool joined = sg_coordinator_members_live(worker);
+        char name[SG_COORDINATOR_TEXT_BYTES];
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to %s (%" PRIu64 " wanted, %" PRIu32 " here)",
+                 sg_coordinator_worker_name(c, i, name), joined ? "ask for its first step" : "join", c->config->workers,
+                 n_asked);
+        return out;
+    }
+    return NULL;
+}
+
+/* A ps whose lowest slice lacks contributions says of whom. */
+static const char *missing_contributions(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        const Shardgrad__V1__PsReport *report = c->ps[i].report;
+        sg_workers missing;
+        uint32_t worker;
+        if (report == NULL || report->waiting_for.len == 0 ||
+            sg_workers_decode(report->waiting_for.data, report->waiting_for.len, &missing, NULL) != SG_OK ||
+            !sg_workers_next(&missing, 0, &worker) || worker >= c->n_workers)
+            continue;
+        char name[SG_COORDINATOR_TEXT_BYTES], others[32] = "";
+        uint32_t n = sg_workers_count(&missing);
+        if (n > 1)
+            snprintf(others, sizeof others, " and %" PRIu32 " more", n - 1);
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s%s, step %" PRIu64,
+                 sg_coordinator_worker_name(c, worker, name), others, report->min_step);
+        return out;
+    }
+    return NULL;
+}
+
+static const char *initializer(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    if (c->has_initializer)
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to initialize",
+                 sg_coordinator_worker_name(c, c->initializer, name));
+    else
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for a worker to declare its variables and initialize them");
+    return out;
+}
+
+const char *sg_coordinator_status_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    out[0] = '\0';
+    switch ((int)c->state) {
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS:
+        missing_ps(c, out);
+        break;
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES:
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_INITIALIZING:
+        initializer(c, out);
+        break;
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING:
+        if (c->started)
+            missing_contributions(c, out);
+        else
+            missing_workers(c, out);
+        break;
+    default:
+        break;
+    }
+    return out;
+}
+
+/* The first ps for which `behind` holds, as "waiting for ps 1 (address) to ..."; NULL: none. */
+static const char *behind_ps(const sg_coordinator *c, bool (*behind)(const sg_coordinator *, uint32_t, uint32_t),
+                             uint32_t worker, const char *to_what, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (!behind(c, i, worker))
+            continue;
+        char name[SG_COORDINATOR_TEXT_BYTES];
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to %s", sg_coordinator_ps_name(c, i, name), to_what);
+        return out;
+    }
+    return NULL;
+}
+
+static bool lacks_admit(const sg_coordinator *c, uint32_t ps, uint32_t worker)
+{
+    return c->ps[ps].admitted[worker] != c->workers[worker].incarnation;
+}
+
+static bool lacks_attempt(const sg_coordinator *c, uint32_t ps, uint32_t worker)
+{
+    (void)worker;
+    return c->ps[ps].attempt != c->attempt;
+}
+
+static bool lacks_commit(const sg_coordinator *c, uint32_t ps, uint32_t worker)
+{
+    (void)worker;
+    return c->committing ? !c->ps[ps].committed : c->ps[ps].sealed != c->attempt;
+}
+
+static const char *joiner(const sg_coordinator *c, const sg_coordinator_parked *call, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (i == call->worker || !c->workers[i].member)
+            continue;
+        char name[SG_COORDINATOR_TEXT_BYTES];
+        snprintf(out, SG_ERROR_MESSAGE_BYTES,
+                 "waiting for %s to ask for its next step (group %" PRIu32 ", step %" PRIu64 "), to join with it",
+                 sg_coordinator_worker_name(c, i, name), call->ask.group, c->groups[call->ask.group].next_step);
+        return out;
+    }
+    return NULL;
+}
+
+const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coordinator_parked *call,
+                                         char out[SG_ERROR_MESSAGE_BYTES])
+{
+    const char *text = NULL;
+    switch (call->kind) {
+    case SG_COORDINATOR_PARKED_HELLO:
+        text = missing_ps(c, out);
+        if (text == NULL)
+            text = behind_ps(c, lacks_admit, call->worker, "let this worker in", out);
+        break;
+    case SG_COORDINATOR_PARKED_DECLARE:
+        if (c->has_initializer && c->initializer == call->worker)
+            text = behind_ps(c, lacks_attempt, call->worker, "get ready for initial values", out);
+        if (text == NULL)
+            text = initializer(c, out);
+        break;
+    case SG_COORDINATOR_PARKED_INITIALIZED:
+        text = behind_ps(c, lacks_commit, call->worker, "commit the initial values", out);
+        break;
+    case SG_COORDINATOR_PARKED_TICKET:
+        text = c->started ? joiner(c, call, out) : missing_workers(c, out);
+        break;
+    }
+    if (text == NULL)
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for the cluster to go on");
+    return out;
+}
+
+void sg_coordinator_status_tick(sg_coordinator *c)
+{
+    char text[SG_ERROR_MESSAGE_BYTES], quoted[2 * SG_ERROR_MESSAGE_BYTES];
+    sg_coordinator_status_waiting(c, text);
+    if (strcmp(text, c->waiting_for) != 0) {
+        free(c->waiting_for);
+        c->waiting_for = sg_xstrdup(text);
+        c->waiting_since_ms = c->now_ms;
+        c->warn_at_ms = c->now_ms + c->config->warn_after_ms;
+    }
+    if (text[0] == '\0' || c->now_ms < c->warn_at_ms)
+        return;
+    uint64_t waited_ms = c->now_ms - c->waiting_since_ms;
+    c->warn_at_ms = c->now_ms + (waited_ms > c->config->warn_after_ms ? waited_ms : c->config->warn_after_ms);
+    sg_coordinator_log(c, SG_LOG_WARN, "waiting", "ms=%" PRIu64 " for=%s", waited_ms,
+                       sg_log_quote(text, quoted, sizeof quoted));
+}
+
+/* --- the message ------------------------------------------------------------------------------------------------ */
+
+static uint64_t age_ms(const sg_coordinator *c, uint64_t heard_ms)
+{
+    return c->now_ms > heard_ms ? c->now_ms - heard_ms : 0;
+}
+
+static void fill_ps(const sg_coordinator *c, uint32_t index, Shardgrad__V1__PsStatus *out)
+{
+    static const char *const states[] = {
+        [SG_COORDINATOR_PS_WAITING] = "waiting",
+        [SG_COORDINATOR_PS_UP] = "up",
+        [SG_COORDINATOR_PS_STOPPING] = "stopping",
+        [SG_COORDINATOR_PS_LOST] = "lost",
+    };
+    const sg_coordinator_ps *ps = &c->ps[index];
+    *out = (Shardgrad__V1__PsStatus)SHARDGRAD__V1__PS_STATUS__INIT;
+    out->ps = index;
+    out->address = ps->address;
+    out->state = (char *)states[ps->state];
+    out->lease_age_ms = ps->state == SG_COORDINATOR_PS_WAITING ? 0 : age_ms(c, ps->heard_ms);
+    out->report = ps->report;
+}
+
+static void fill_worker(const sg_coordinator *c, uint32_t index, Shardgrad__V1__WorkerStatus *out)
+{
+    static const char *const states[] = {
+        [SG_COORDINATOR_WORKER_WAITING] = "waiting", [SG_COORDINATOR_WORKER_HELLO] = "waiting",
+        [SG_COORDINATOR_WORKER_JOINED] = "joined",   [SG_COORDINATOR_WORKER_LEFT] = "left",
+        [SG_COORDINATOR_WORKER_LOST] = "lost",
+    };
+    const sg_coordinator_worker *worker = &c->workers[index];
+    *out = (Shardgrad__V1__WorkerStatus)SHARDGRAD__V1__WORKER_STATUS__INIT;
+    out->worker = index;
+    out->address = worker->address;
+    out->state =
+        (char *)(worker->member && worker->state == SG_COORDINATOR_WORKER_JOINED ? "training" : states[worker->state]);
+    out->lease_age_ms = worker->life == 0 ? 0 : age_ms(c, worker->heard_ms);
+    out->incarnation = worker->incarnation;
+    out->finished = worker->groups == NULL ? 0 : worker->groups[0].finished;
+    out->loss = worker->loss;
+    out->examples = worker->examples;
+}
+
+/* Those that are expected, and those that came. */
+static uint32_t n_listed(const sg_coordinator *c)
+{
+    uint32_t n = c->config->workers < c->n_workers ? (uint32_t)c->config->workers : c->n_workers;
+    for (uint32_t i = n; i < c->n_workers; i++) {
+        if (c->workers[i].life != 0)
+            n = i + 1;
+    }
+    return n;
+}
+
+static float mean_loss(const sg_coordinator *c)
+{
+    double sum = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (c->workers[i].examples > 0) {
+            sum += (double)c->workers[i].loss;
+            n++;
+        }
+    }
+    return n == 0 ? 0 : (float)(sum / n);
+}
+
+void sg_coordinator_status_answer(sg_coordinator *c, void *call)
+{
+    uint32_t n_workers = n_listed(c);
+    char waiting_for[SG_ERROR_MESSAGE_BYTES];
+    Shardgrad__V1__StatusResponse response = SHARDGRAD__V1__STATUS_RESPONSE__INIT;
+    Shardgrad__V1__PsStatus *ps = sg_xcalloc(c->n_ps, sizeof *ps), **ps_list = sg_xcalloc(c->n_ps, sizeof *ps_list);
+    Shardgrad__V1__WorkerStatus *workers = sg_xcalloc(n_workers, sizeof *workers);
+    Shardgrad__V1__WorkerStatus **worker_list = sg_xcalloc(n_workers, sizeof *worker_list);
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        fill_ps(c, i, &ps[i]);
+        ps_list[i] = &ps[i];
+    }
+    for (uint32_t i = 0; i < n_workers; i++) {
+        fill_worker(c, i, &workers[i]);
+        worker_list[i] = &workers[i];
+    }
+    response.job = c->config->job;
+    response.state = c->state;
+    response.mode = (Shardgrad__V1__Mode)c->config->update.mode;
+    response.generation = SG_COORDINATOR_GENERATION;
+    response.steps = c->groups[0].next_step;
+    response.examples = c->examples;
+    response.loss = mean_loss(c);
+    response.waiting_for = (char *)sg_coordinator_status_waiting(c, waiting_for);
+    bool failed = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_FAILED;
+    response.reason = failed ? c->end_text : (char *)"";
+    response.ps = ps_list;
+    response.n_ps = c->n_ps;
+    response.workers = worker_list;
+    response.n_workers = n_workers;
+    sg_coordinator_reply(c, call, &response.base);
+    free(worker_list);
+    free(workers);
+    free(ps_list);
+    free(ps);
+}

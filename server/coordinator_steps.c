@@ -1,0 +1,261 @@
+/* server/coordinator_steps.c - who takes part in what (sync): iterations whose members are frozen, steps of groups
+ * that were handed out, and excuses from them.
+ *
+ * An iteration is frozen when its first ticket is handed out. It is retained while a step refers to it, and after that
+ * among the newest few, so that another group's step of the same iteration finds the same members. Where it was
+ * forgotten, the members are those of its members that are still here: nobody who joined later. */
+#include <stdlib.h>
+
+#include "common/schedule.h"
+#include "server/coordinator_internal.h"
+
+#define KEPT_ITERATIONS 64u /* without a step that refers to them */
+
+/* --- iterations ------------------------------------------------------------------------------------------------- */
+
+static void free_iteration(sg_coordinator *c, sg_coordinator_iteration *iteration)
+{
+    TAILQ_REMOVE(&c->iterations, iteration, link);
+    free(iteration->gone);
+    free(iteration);
+}
+
+static void forget_old_iterations(sg_coordinator *c)
+{
+    uint32_t unused = 0;
+    sg_coordinator_iteration *iteration = TAILQ_LAST(&c->iterations, sg_coordinator_iterations);
+    while (iteration != NULL) {
+        sg_coordinator_iteration *older = TAILQ_PREV(iteration, sg_coordinator_iterations, link);
+        if (iteration->n_steps == 0 && ++unused > KEPT_ITERATIONS)
+            free_iteration(c, iteration);
+        iteration = older;
+    }
+}
+
+/* Those who asked for a ticket and wait to become members are admitted at the first iteration that is not frozen: where
+ * members go on, those that wait for the group that opens it; where nobody does, all of them. */
+static void admit_joiners(sg_coordinator *c, uint32_t group, uint64_t iteration)
+{
+    bool any_member = false;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        any_member |= c->workers[i].member;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        sg_coordinator_worker *worker = &c->workers[i];
+        bool waits = worker->state == SG_COORDINATOR_WORKER_JOINED && worker->asked && !worker->member;
+        if (!waits || (any_member && !worker->groups[group].asked))
+            continue;
+        worker->member = true;
+        worker->member_from = iteration;
+        sg_coordinator_log(c, SG_LOG_INFO, "training", "worker=%" PRIu32 " iteration=%" PRIu64, i, iteration);
+    }
+}
+
+static sg_coordinator_iteration *freeze(sg_coordinator *c, uint32_t group, uint64_t number)
+{
+    sg_coordinator_iteration *iteration;
+    TAILQ_FOREACH(iteration, &c->iterations, link)
+    {
+        if (iteration->number == number)
+            return iteration;
+    }
+    if (number >= c->frozen) {
+        admit_joiners(c, group, number);
+        c->frozen = number + 1;
+    }
+    iteration = sg_xcalloc(1, sizeof *iteration);
+    iteration->number = number;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (c->workers[i].member && c->workers[i].member_from <= number)
+            sg_workers_add(&iteration->members, i);
+    }
+    TAILQ_INSERT_TAIL(&c->iterations, iteration, link);
+    return iteration;
+}
+
+/* --- excuses ---------------------------------------------------------------------------------------------------- */
+
+static void fill_step(uint32_t group, const sg_coordinator_step *step, uint8_t members[SG_WORKERS_WIRE_BYTES],
+                      Shardgrad__V1__Step *out)
+{
+    *out = (Shardgrad__V1__Step)SHARDGRAD__V1__STEP__INIT;
+    out->group = group;
+    out->step = step->number;
+    out->iteration = step->iteration->number;
+    out->members.len = sg_workers_encode(&step->iteration->members, members);
+    out->members.data = members;
+    out->hyper = SG_COORDINATOR_HYPER;
+    out->learning_rate = step->learning_rate;
+}
+
+static void order_excuse(sg_coordinator *c, uint32_t worker, uint64_t incarnation, Shardgrad__V1__Step **steps,
+                         size_t n_steps)
+{
+    Shardgrad__V1__Excuse excuse = SHARDGRAD__V1__EXCUSE__INIT;
+    excuse.worker = worker;
+    excuse.incarnation = incarnation;
+    excuse.steps = steps;
+    excuse.n_steps = n_steps;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE;
+    order.excuse = &excuse;
+    sg_coordinator_order_all(c, &order.base);
+}
+
+/* Members that went before this group opened the step will not contribute to it either. */
+static void excuse_gone(sg_coordinator *c, uint32_t group, sg_coordinator_step *step)
+{
+    const sg_coordinator_iteration *iteration = step->iteration;
+    for (uint32_t i = 0; i < iteration->n_gone; i++) {
+        uint8_t members[SG_WORKERS_WIRE_BYTES];
+        Shardgrad__V1__Step message, *messages[] = {&message};
+        fill_step(group, step, members, &message);
+        order_excuse(c, iteration->gone[i].worker, iteration->gone[i].incarnation, messages, 1);
+        sg_workers_add(&step->done, iteration->gone[i].worker);
+    }
+}
+
+static void note_gone(sg_coordinator *c, uint32_t index)
+{
+    const sg_coordinator_worker *worker = &c->workers[index];
+    sg_coordinator_iteration *iteration;
+    TAILQ_FOREACH(iteration, &c->iterations, link)
+    {
+        /* An earlier incarnation of the index may have been the member that this iteration means. */
+        if (!worker->member || worker->member_from > iteration->number || !sg_workers_has(&iteration->members, index) ||
+            sg_workers_has(&iteration->gone_set, index))
+            continue;
+        sg_workers_add(&iteration->gone_set, index);
+        iteration->gone = sg_xrealloc(iteration->gone, iteration->n_gone + 1, sizeof *iteration->gone);
+        iteration->gone[iteration->n_gone++] =
+            (sg_coordinator_gone){.worker = index, .incarnation = worker->incarnation};
+    }
+}
+
+/* --- steps ------------------------------------------------------------------------------------------------------ */
+
+sg_coordinator_step *sg_coordinator_steps_find(sg_coordinator *c, uint32_t group, uint64_t number)
+{
+    sg_coordinator_step *step;
+    TAILQ_FOREACH(step, &c->groups[group].steps, link)
+    {
+        if (step->number == number)
+            return step;
+    }
+    return NULL;
+}
+
+sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group, uint64_t from)
+{
+    sg_coordinator_step *step;
+    TAILQ_FOREACH(step, &c->groups[group].steps, link)
+    {
+        if (step->iteration->number >= from)
+            return step;
+    }
+    return NULL;
+}
+
+static void forget_done_steps(sg_coordinator *c, uint32_t group)
+{
+    struct sg_coordinator_steps *steps = &c->groups[group].steps;
+    sg_coordinator_step *step = TAILQ_FIRST(steps);
+    while (step != NULL) {
+        sg_coordinator_step *next = TAILQ_NEXT(step, link);
+        sg_workers missing = sg_workers_minus(&step->iteration->members, &step->done);
+        if (sg_workers_count(&missing) == 0) {
+            TAILQ_REMOVE(steps, step, link);
+            step->iteration->n_steps--;
+            free(step);
+        }
+        step = next;
+    }
+    forget_old_iterations(c);
+}
+
+sg_coordinator_step *sg_coordinator_steps_open(sg_coordinator *c, uint32_t group, uint64_t iteration)
+{
+    sg_coordinator_group *state = &c->groups[group];
+    sg_coordinator_step *step = sg_xcalloc(1, sizeof *step);
+    step->number = state->next_step++;
+    state->last_iteration = iteration;
+    step->iteration = freeze(c, group, iteration);
+    step->iteration->n_steps++;
+    step->learning_rate = sg_schedule_rate(c->config, iteration);
+    TAILQ_INSERT_TAIL(&state->steps, step, link);
+    excuse_gone(c, group, step);
+    return step;
+}
+
+void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t worker, uint64_t finished)
+{
+    sg_coordinator_step *step;
+    TAILQ_FOREACH(step, &c->groups[group].steps, link)
+    {
+        if (step->number < finished && c->workers[worker].member &&
+            c->workers[worker].member_from <= step->iteration->number)
+            sg_workers_add(&step->done, worker);
+    }
+    forget_done_steps(c, group);
+}
+
+/* True if the worker's incarnation of now takes part in the step and did not finish it. */
+static bool takes_part(const sg_coordinator *c, uint32_t index, const sg_coordinator_step *step)
+{
+    const sg_coordinator_worker *worker = &c->workers[index];
+    return worker->member && worker->member_from <= step->iteration->number &&
+           sg_workers_has(&step->iteration->members, index) && !sg_workers_has(&step->done, index);
+}
+
+static size_t count_steps(const sg_coordinator *c)
+{
+    size_t n = 0;
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        sg_coordinator_step *step;
+        TAILQ_FOREACH(step, &c->groups[group].steps, link)
+        n++;
+    }
+    return n;
+}
+
+void sg_coordinator_steps_excuse(sg_coordinator *c, uint32_t index, const uint64_t *pushed)
+{
+    size_t capacity = count_steps(c), n = 0;
+    Shardgrad__V1__Step *messages = sg_xcalloc(capacity, sizeof *messages);
+    Shardgrad__V1__Step **steps = sg_xcalloc(capacity, sizeof *steps);
+    uint8_t(*members)[SG_WORKERS_WIRE_BYTES] = sg_xcalloc(capacity, sizeof *members);
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        sg_coordinator_step *step;
+        TAILQ_FOREACH(step, &c->groups[group].steps, link)
+        {
+            if (!takes_part(c, index, step))
+                continue;
+            sg_workers_add(&step->done, index);
+            if (pushed != NULL && step->number < pushed[group])
+                continue;
+            fill_step(group, step, members[n], &messages[n]);
+            steps[n] = &messages[n];
+            n++;
+        }
+    }
+    order_excuse(c, index, c->workers[index].incarnation, steps, n);
+    note_gone(c, index);
+    for (uint32_t group = 0; group < c->n_groups; group++)
+        forget_done_steps(c, group);
+    free(members);
+    free(steps);
+    free(messages);
+}
+
+void sg_coordinator_steps_destroy(sg_coordinator *c)
+{
+    for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++) {
+        struct sg_coordinator_steps *steps = &c->groups[group].steps;
+        while (!TAILQ_EMPTY(steps)) {
+            sg_coordinator_step *step = TAILQ_FIRST(steps);
+            TAILQ_REMOVE(steps, step, link);
+            free(step);
+        }
+    }
+    while (!TAILQ_EMPTY(&c->iterations))
+        free_iteration(c, TAILQ_FIRST(&c->iterations));
+}

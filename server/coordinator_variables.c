@@ -1,0 +1,194 @@
+/* server/coordinator_variables.c - declared lists: is one valid, is another one the same? */
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/plan.h"
+#include "server/coordinator_internal.h"
+
+#define NAME_BYTES  255u
+#define SHAPE_BYTES (SG_COORDINATOR_MAX_RANK * 21)
+
+/* --- valid? ----------------------------------------------------------------------------------------------------- */
+
+static sg_status check_name(size_t index, const char *name, sg_error *err)
+{
+    size_t n_bytes = strlen(name);
+    if (n_bytes < 1 || n_bytes > NAME_BYTES)
+        return sg_error_set(err, SG_INVALID, "variable %zu has a name of %zu bytes, wanted 1 to %u", index, n_bytes,
+                            NAME_BYTES);
+    for (size_t i = 0; i < n_bytes; i++) {
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
+            return sg_error_set(err, SG_INVALID, "variable %zu has a control character in its name", index);
+    }
+    return SG_OK;
+}
+
+static sg_status check_multiplier(size_t index, const char *name, const char *what, float multiplier, sg_error *err)
+{
+    if (isfinite(multiplier) && multiplier >= 0)
+        return SG_OK;
+    return sg_error_set(err, SG_INVALID, "variable %zu '%.100s': %s is %g, wanted a finite number of at least 0", index,
+                        name, what, (double)multiplier);
+}
+
+static sg_status check_variable(size_t index, const Shardgrad__V1__Variable *variable, uint64_t *n_elems, sg_error *err)
+{
+    const char *name = sg_coordinator_text(variable->name);
+    sg_status status = check_name(index, name, err);
+    if (status != SG_OK)
+        return status;
+    if (variable->n_shape > SG_COORDINATOR_MAX_RANK)
+        return sg_error_set(err, SG_INVALID, "variable %zu '%.100s' has %zu dimensions, wanted at most %u", index, name,
+                            variable->n_shape, SG_COORDINATOR_MAX_RANK);
+    *n_elems = 1;
+    for (size_t i = 0; i < variable->n_shape; i++) {
+        if (variable->shape[i] == 0)
+            return sg_error_set(err, SG_INVALID, "variable %zu '%.100s': dimension %zu is 0, wanted at least 1", index,
+                                name, i);
+        if (__builtin_mul_overflow(*n_elems, variable->shape[i], n_elems))
+            return sg_error_set(err, SG_EXHAUSTED, "variable %zu '%.100s' has too many elements", index, name);
+    }
+    if (variable->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
+        variable->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
+        return sg_error_set(err, SG_INVALID, "variable %zu '%.100s' has dtype %d, wanted 1 (float32)", index, name,
+                            (int)variable->dtype);
+    if (variable->group >= SG_COORDINATOR_MAX_GROUPS)
+        return sg_error_set(err, SG_INVALID, "variable %zu '%.100s' is of group %" PRIu32 ", wanted at most %u", index,
+                            name, variable->group, SG_COORDINATOR_MAX_GROUPS - 1);
+    if (variable->lr_multiplier_presence_case != SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE__NOT_SET)
+        status = check_multiplier(index, name, "lr_multiplier", variable->lr_multiplier, err);
+    if (status == SG_OK &&
+        variable->decay_multiplier_presence_case != SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE__NOT_SET)
+        status = check_multiplier(index, name, "decay_multiplier", variable->decay_multiplier, err);
+    return status;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static sg_status check_names_differ(const Shardgrad__V1__DeclareRequest *request, sg_error *err)
+{
+    const char **names = sg_xcalloc(request->n_variables, sizeof *names);
+    for (size_t i = 0; i < request->n_variables; i++)
+        names[i] = sg_coordinator_text(request->variables[i]->name);
+    qsort(names, request->n_variables, sizeof *names, by_name);
+    sg_status status = SG_OK;
+    for (size_t i = 1; i < request->n_variables && status == SG_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0)
+            status = sg_error_set(err, SG_INVALID, "two variables are named '%.100s': give each a name of its own",
+                                  names[i]);
+    }
+    free(names);
+    return status;
+}
+
+/* The plan is what every ps will make of the list: whatever it refuses must be refused here. */
+static sg_status check_plan(const sg_coordinator *c, const sg_plan_variable *variables, size_t n_variables,
+                            uint32_t *n_groups, sg_error *err)
+{
+    sg_plan *plan;
+    sg_status status = sg_plan_create(variables, (uint32_t)n_variables, c->n_ps, c->config->slice_bytes, &plan, err);
+    if (status != SG_OK)
+        return status;
+    *n_groups = plan->n_groups;
+    sg_plan_destroy(plan);
+    return SG_OK;
+}
+
+sg_status sg_coordinator_variables_check(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *request,
+                                         uint32_t *n_groups, sg_error *err)
+{
+    size_t n = request->n_variables;
+    if (n < 1 || n > SG_PLAN_MAX_VARIABLES)
+        return sg_error_set(err, SG_INVALID, "%zu variables were declared, wanted 1 to %u", n, SG_PLAN_MAX_VARIABLES);
+    sg_plan_variable *variables = sg_xcalloc(n, sizeof *variables);
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < n && status == SG_OK; i++) {
+        status = check_variable(i, request->variables[i], &variables[i].n_elems, err);
+        variables[i].group = request->variables[i]->group;
+    }
+    if (status == SG_OK)
+        status = check_names_differ(request, err);
+    if (status == SG_OK)
+        status = check_plan(c, variables, n, n_groups, err);
+    free(variables);
+    return status;
+}
+
+/* --- the same? -------------------------------------------------------------------------------------------------- */
+
+/* "784x512"; "scalar". */
+static const char *shape_text(const Shardgrad__V1__Variable *variable, char out[SHAPE_BYTES])
+{
+    size_t length = 0;
+    snprintf(out, SHAPE_BYTES, "scalar");
+    for (size_t i = 0; i < variable->n_shape && i < SG_COORDINATOR_MAX_RANK; i++)
+        length +=
+            (size_t)snprintf(out + length, SHAPE_BYTES - length, "%s%" PRIu64, i == 0 ? "" : "x", variable->shape[i]);
+    return out;
+}
+
+static bool same_shape(const Shardgrad__V1__Variable *a, const Shardgrad__V1__Variable *b)
+{
+    return a->n_shape == b->n_shape &&
+           (a->n_shape == 0 || memcmp(a->shape, b->shape, a->n_shape * sizeof *a->shape) == 0);
+}
+
+static double lr_multiplier(const Shardgrad__V1__Variable *variable)
+{
+    bool unset = variable->lr_multiplier_presence_case == SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE__NOT_SET;
+    return unset ? 1 : (double)variable->lr_multiplier;
+}
+
+static double decay_multiplier(const Shardgrad__V1__Variable *variable)
+{
+    bool unset =
+        variable->decay_multiplier_presence_case == SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE__NOT_SET;
+    return unset ? 1 : (double)variable->decay_multiplier;
+}
+
+static sg_status compare_variable(size_t index, const Shardgrad__V1__Variable *known,
+                                  const Shardgrad__V1__Variable *mine, sg_error *err)
+{
+    const char *name = sg_coordinator_text(known->name);
+    if (strcmp(name, sg_coordinator_text(mine->name)) != 0)
+        return sg_error_set(err, SG_MISMATCH,
+                            "variable %zu is '%.100s' here and '%.100s' in the cluster: "
+                            "declare the same list in the same order everywhere",
+                            index, sg_coordinator_text(mine->name), name);
+    char shape[2][SHAPE_BYTES];
+    if (!same_shape(known, mine))
+        return sg_error_set(err, SG_MISMATCH, "variable %zu '%.100s' has shape %s here and %s in the cluster", index,
+                            name, shape_text(mine, shape[0]), shape_text(known, shape[1]));
+    if (known->group != mine->group)
+        return sg_error_set(err, SG_MISMATCH,
+                            "variable %zu '%.100s' is of group %" PRIu32 " here and of %" PRIu32 " in the cluster",
+                            index, name, mine->group, known->group);
+    if (known->frozen != mine->frozen)
+        return sg_error_set(err, SG_MISMATCH, "variable %zu '%.100s' is %s here and %s in the cluster", index, name,
+                            mine->frozen ? "frozen" : "trained", known->frozen ? "frozen" : "trained");
+    if (lr_multiplier(known) != lr_multiplier(mine))
+        return sg_error_set(err, SG_MISMATCH, "variable %zu '%.100s' has lr_multiplier %g here and %g in the cluster",
+                            index, name, lr_multiplier(mine), lr_multiplier(known));
+    if (decay_multiplier(known) != decay_multiplier(mine))
+        return sg_error_set(err, SG_MISMATCH,
+                            "variable %zu '%.100s' has decay_multiplier %g here and %g in the cluster", index, name,
+                            decay_multiplier(mine), decay_multiplier(known));
+    return SG_OK;
+}
+
+sg_status sg_coordinator_variables_compare(const Shardgrad__V1__DeclareRequest *known,
+                                           const Shardgrad__V1__DeclareRequest *request, sg_error *err)
+{
+    for (size_t i = 0; i < known->n_variables && i < request->n_variables; i++) {
+        sg_status status = compare_variable(i, known->variables[i], request->variables[i], err);
+        if (status != SG_OK)
+            return status;
+    }
+    if (known->n_variables != request->n_variables)
+        return sg_error_set(err, SG_MISMATCH, "%zu variables were declared, the cluster has %zu", request->n_variables,
+                            known->n_variables);
+    return SG_OK;
+}
