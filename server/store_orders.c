@@ -76,8 +76,7 @@ sg_status sg_store_declare(sg_store *store, const Shardgrad__V1__PsDeclareReques
     return status;
 }
 
-/* --- one function for each kind, under the lock ----------------------------------------------------------------------
- */
+/* --- one function for each kind, under the lock --- */
 
 static sg_status check_worker(const sg_store *store, uint32_t worker, sg_error *err)
 {
@@ -166,8 +165,7 @@ static sg_status apply(sg_store *store, const Shardgrad__V1__OrderRequest *reque
     }
 }
 
-/* --- what follows, without the lock ----------------------------------------------------------------------------------
- */
+/* --- what follows, without the lock --- */
 
 static void excuse_step(sg_store *store, uint64_t now_ms, uint32_t worker, const Shardgrad__V1__Step *step)
 {

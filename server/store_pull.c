@@ -48,8 +48,7 @@ static void unref(sg_store_parked *pull)
     free(pull);
 }
 
-/* --- the lists of slices: under the slice's mutex ------------------------------------------------------------------
- */
+/* --- the lists of slices: under the slice's mutex --- */
 
 static void link_waiter(sg_store_slice *slice, sg_store_waiter *waiter)
 {
@@ -95,8 +94,7 @@ sg_store_waiter *sg_store_satisfy_waiters(sg_store_slice *slice, bool async)
     return satisfied;
 }
 
-/* --- the end of a pull ----------------------------------------------------------------------------------------------
- */
+/* --- the end of a pull --- */
 
 static void leave_slices(sg_store_parked *pull)
 {
@@ -161,8 +159,7 @@ void sg_store_answer_waiters(sg_store *store, sg_store_waiter *satisfied)
     }
 }
 
-/* --- attaching: once initial values are committed --------------------------------------------------------------------
- */
+/* --- attaching: once initial values are committed --- */
 
 static sg_status resolve(sg_store *store, sg_store_parked *pull, sg_error *err)
 {
@@ -233,8 +230,7 @@ static void attach(sg_store *store, sg_store_parked *pull)
         finish(store, pull, status, err.message);
 }
 
-/* --- news that may end pulls, or let them go on ----------------------------------------------------------------------
- */
+/* --- news that may end pulls, or let them go on --- */
 
 /* Is it let in, and has it something to wait for? */
 static void review(sg_store *store, sg_store_parked *pull)
