@@ -90,7 +90,8 @@ typedef struct sg_step {
 SG_API SG_MUST_USE sg_status sg_client_open(const sg_client_options *options, sg_client **client, sg_error *err);
 
 /* Declares all variables of the model, once, the same list in the same order on every worker. One worker's values
- * become version 0, and when this returns every worker's `value` holds them (or, where training has begun, the newest).
+ * become version 0, and when this returns every worker's `value` holds them. Where training has begun: async, it holds
+ * the newest; sync, what it holds is undefined, and the values come with the worker's first step.
  * Errors: MISMATCH (another worker declared otherwise), INVALID, TIMEOUT and all of sg_client_open. */
 SG_API SG_MUST_USE sg_status sg_client_declare(sg_client *client, const sg_variable *variables, size_t n_variables,
                                                sg_error *err);

@@ -1,0 +1,398 @@
+/* worker/client/client.c - see shardgrad/client.h; client_internal.h has the map and the threads. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "worker/client/transport.h"
+
+#define CLOSE_MS     1500 /* of the 2 s that close may take; ending calls and threads needs the rest */
+#define INTERRUPT_MS 100
+
+/* --- carrying out what the session decides --------------------------------------------------------------------- */
+
+typedef struct todo_log {
+    STAILQ_ENTRY(todo_log) link;
+    sg_session_action action;
+} todo_log;
+
+typedef struct todo_list {
+    struct sg_client_calls starts, cancels;
+    STAILQ_HEAD(, todo_log) logs;
+} todo_list;
+
+void sg_client_lock(sg_client *client)
+{
+    pthread_mutex_lock(&client->mutex);
+}
+
+static void take_call(sg_client *client, todo_list *todo, sg_session_action *action)
+{
+    if (client->closing) {
+        sg_session_action_deinit(action);
+        return;
+    }
+    sg_client_call *call = sg_xcalloc(1, sizeof *call);
+    call->client = client;
+    call->action = *action;
+    call->n_references = 2;
+    if (action->task != 0) {
+        call->op = sg_op_find(client, action->task);
+        SG_ASSERT(call->op != NULL);
+        TAILQ_INSERT_TAIL(&call->op->calls, call, link);
+    }
+    TAILQ_INSERT_TAIL(&todo->starts, call, todo);
+}
+
+/* A call that was not started yet finds the mark; for one that was, this thread cancels it. */
+static void cancel_calls(sg_op *op, todo_list *todo)
+{
+    sg_client_call *call;
+    TAILQ_FOREACH(call, &op->calls, link)
+    {
+        if (call->cancel_wanted)
+            continue;
+        call->cancel_wanted = true;
+        if (call->pending == NULL)
+            continue;
+        call->n_references++;
+        TAILQ_INSERT_TAIL(&todo->cancels, call, todo);
+    }
+}
+
+static void take_done(sg_client *client, todo_list *todo, sg_session_action *action)
+{
+    sg_op *op = sg_op_find(client, action->task);
+    if (op != NULL) {
+        op->done = true;
+        op->step = action->step;
+        op->error.code = action->status;
+        if (action->text != NULL)
+            snprintf(op->error.message, sizeof op->error.message, "%s", action->text);
+        cancel_calls(op, todo);
+        sg_op_settle(op);
+    }
+    sg_session_action_deinit(action);
+}
+
+static void take_log(todo_list *todo, const sg_session_action *action)
+{
+    todo_log *log = sg_xcalloc(1, sizeof *log);
+    log->action = *action;
+    STAILQ_INSERT_TAIL(&todo->logs, log, link);
+}
+
+static void take_all(sg_client *client, todo_list *todo)
+{
+    for (sg_session_action action; sg_session_next_action(client->session, &action);) {
+        switch (action.kind) {
+        case SG_SESSION_CALL:
+            take_call(client, todo, &action);
+            break;
+        case SG_SESSION_DONE:
+            take_done(client, todo, &action);
+            break;
+        case SG_SESSION_LOG:
+            take_log(todo, &action);
+            break;
+        }
+    }
+}
+
+static void perform(sg_client *client, todo_list *todo)
+{
+    for (todo_log *log; (log = STAILQ_FIRST(&todo->logs)) != NULL;) {
+        STAILQ_REMOVE_HEAD(&todo->logs, link);
+        sg_log_event(&client->log, log->action.level, log->action.event, "%s", log->action.text);
+        sg_session_action_deinit(&log->action);
+        free(log);
+    }
+    for (sg_client_call *call; (call = TAILQ_FIRST(&todo->cancels)) != NULL;) {
+        TAILQ_REMOVE(&todo->cancels, call, todo);
+        sg_transport_cancel(call);
+    }
+    for (sg_client_call *call; (call = TAILQ_FIRST(&todo->starts)) != NULL;) {
+        TAILQ_REMOVE(&todo->starts, call, todo);
+        sg_transport_start(call);
+    }
+    pthread_mutex_lock(&client->mutex);
+    if (--client->n_performing == 0)
+        pthread_cond_broadcast(&client->changed);
+    pthread_mutex_unlock(&client->mutex);
+}
+
+void sg_client_unlock(sg_client *client)
+{
+    todo_list todo = {.starts = TAILQ_HEAD_INITIALIZER(todo.starts),
+                      .cancels = TAILQ_HEAD_INITIALIZER(todo.cancels),
+                      .logs = STAILQ_HEAD_INITIALIZER(todo.logs)};
+    take_all(client, &todo);
+    client->n_performing++;
+    if (sg_session_next_ms(client->session) < client->timer_ms)
+        uv_async_send(&client->wake);
+    pthread_mutex_unlock(&client->mutex);
+    perform(client, &todo);
+}
+
+/* --- opening --------------------------------------------------------------------------------------------------- */
+
+/* Splits "KEY=VALUE" entries; *texts holds what the overrides point into. */
+static sg_status overrides_make(const char *const *set, sg_config_override **overrides, char ***texts, size_t *n,
+                                sg_error *err)
+{
+    size_t n_set = 0;
+    while (set != NULL && set[n_set] != NULL)
+        n_set++;
+    *overrides = sg_xcalloc(n_set + 1, sizeof **overrides);
+    *texts = sg_xcalloc(n_set + 1, sizeof **texts);
+    for (*n = 0; *n < n_set; (*n)++) {
+        char *text = (*texts)[*n] = sg_xstrdup(set[*n]);
+        char *equals = strchr(text, '=');
+        if (equals == NULL)
+            return sg_error_set(err, SG_CONFIG, "'%s': wanted KEY=VALUE", text);
+        *equals = '\0';
+        (*overrides)[*n] = (sg_config_override){.key = text, .value = equals + 1, .source = "set"};
+    }
+    return SG_OK;
+}
+
+static sg_status config_load(const sg_client_options *options, sg_config **config, sg_error *err)
+{
+    sg_config_override *overrides;
+    char **texts;
+    size_t n;
+    sg_status status = overrides_make(options->set, &overrides, &texts, &n, err);
+    if (status == SG_OK)
+        status = sg_config_load(options->config, overrides, n, config, err);
+    for (size_t i = 0; texts[i] != NULL; i++)
+        free(texts[i]);
+    free(texts);
+    free(overrides);
+    return status;
+}
+
+static void session_open(sg_client *client, const sg_client_options *options)
+{
+    char host[256], address[300];
+    if (gethostname(host, sizeof host) != 0)
+        snprintf(host, sizeof host, "unknown");
+    host[sizeof host - 1] = '\0';
+    snprintf(address, sizeof address, "%s:%ld", host, (long)getpid());
+    client->session = sg_session_create(&(sg_session_options){
+        .job = options->job == NULL ? client->config->job : options->job,
+        .worker = options->worker,
+        .life = sg_clock_random_id(),
+        .random_seed = sg_clock_random_id(),
+        .address = address,
+        .settings = options->config == NULL ? NULL : client->config,
+        .start_timeout_ms = client->start_timeout_ms,
+        .warn_after_ms = client->config->warn_after_ms,
+    });
+}
+
+static void variables_forget(sg_client *client)
+{
+    for (size_t i = 0; i < client->n_variables; i++)
+        free((char *)client->variables[i].name);
+    free(client->variables);
+    client->variables = NULL;
+    client->n_variables = 0;
+}
+
+static void client_destroy(sg_client *client)
+{
+    sg_client_lock(client);
+    client->closing = true;
+    while (client->n_performing > 0)
+        pthread_cond_wait(&client->changed, &client->mutex);
+    pthread_mutex_unlock(&client->mutex);
+    sg_transport_close(client);
+    sg_client_loop_stop(client);
+    sg_session_destroy(client->session);
+    variables_forget(client);
+    for (uint32_t i = 0; i < client->n_groups; i++)
+        free(client->groups[i].slices);
+    free(client->groups);
+    free(client->coordinator);
+    sg_config_destroy(client->config);
+    pthread_cond_destroy(&client->changed);
+    pthread_mutex_destroy(&client->mutex);
+    free(client);
+}
+
+static sg_status client_create(const sg_client_options *options, sg_config *take_config, sg_client **out, sg_error *err)
+{
+    sg_client *client = sg_xcalloc(1, sizeof *client);
+    client->log = (sg_log){.fn = options->log, .user = options->log_user, .min_level = SG_LOG_DEBUG};
+    client->config = take_config;
+    client->coordinator = options->coordinator == NULL ? NULL : sg_xstrdup(options->coordinator);
+    client->worker = options->worker;
+    client->check_finite = take_config->update.non_finite == SG_NON_FINITE_SKIP;
+    client->start_timeout_ms =
+        options->start_timeout_ms == 0 ? take_config->start_timeout_ms : options->start_timeout_ms;
+    client->timer_ms = UINT64_MAX;
+    pthread_mutex_init(&client->mutex, NULL);
+    pthread_cond_init(&client->changed, NULL);
+    LIST_INIT(&client->ops);
+    const sg_status status = sg_client_loop_start(client, err);
+    if (status != SG_OK) {
+        sg_config_destroy(client->config);
+        free(client->coordinator);
+        free(client);
+        return status;
+    }
+    session_open(client, options);
+    sg_transport_open(client);
+    *out = client;
+    return SG_OK;
+}
+
+static sg_status join(sg_client *client, const sg_client_options *options, sg_error *err)
+{
+    sg_client_lock(client);
+    const uint64_t now_ms = sg_clock_ms();
+    sg_op *op = sg_op_create(client, sg_session_join(client->session, now_ms, now_ms + client->start_timeout_ms));
+    sg_client_unlock(client);
+    if (options->interrupted != NULL)
+        while (sg_op_wait(op, INTERRUPT_MS, NULL) == SG_TIMEOUT && !sg_op_is_complete(op))
+            if (options->interrupted(options->interrupted_user))
+                sg_op_cancel(op);
+    const sg_status status = sg_op_finish(op, NULL, err);
+    if (status != SG_OK)
+        return status;
+    sg_session_facts facts;
+    sg_session_facts_get(client->session, &facts);
+    client->sync = facts.mode == SG_MODE_SYNC;
+    sg_transport_connect(client);
+    return SG_OK;
+}
+
+sg_status sg_client_open(const sg_client_options *options, sg_client **out, sg_error *err)
+{
+    if (options == NULL || out == NULL)
+        return sg_error_set(err, SG_INVALID, "sg_client_open needs options and a place for the client");
+    if (options->config == NULL && options->coordinator == NULL)
+        return sg_error_set(err, SG_INVALID, "give a cluster file (config) or the address of ps 0 (coordinator)");
+    sg_config *config;
+    sg_status status = config_load(options, &config, err);
+    if (status != SG_OK)
+        return status;
+    sg_client *client;
+    if ((status = client_create(options, config, &client, err)) != SG_OK)
+        return status;
+    if ((status = join(client, options, err)) != SG_OK) {
+        client_destroy(client);
+        return status;
+    }
+    *out = client;
+    return SG_OK;
+}
+
+/* --- declaring ------------------------------------------------------------------------------------------------- */
+
+static void groups_make(sg_client *client)
+{
+    const sg_plan *plan = sg_session_plan(client->session);
+    client->n_groups = plan->n_groups;
+    client->groups = sg_xcalloc(plan->n_groups, sizeof *client->groups);
+    for (uint32_t i = 0; i < plan->n_groups; i++)
+        client->groups[i].slices = sg_xcalloc(plan->n_slices, sizeof(uint32_t));
+    for (uint32_t i = 0; i < plan->n_slices; i++) {
+        sg_client_group *group = &client->groups[plan->slices[i].group];
+        if (!client->variables[plan->slices[i].variable].frozen)
+            group->slices[group->n_slices++] = i;
+    }
+}
+
+static void variables_copy(sg_client *client, const sg_variable *variables, size_t n)
+{
+    variables_forget(client);
+    client->variables = sg_xcalloc(n, sizeof *variables);
+    client->n_variables = n;
+    for (size_t i = 0; i < n; i++) {
+        client->variables[i] = variables[i];
+        client->variables[i].name = sg_xstrdup(variables[i].name);
+    }
+}
+
+sg_status sg_client_declare(sg_client *client, const sg_variable *variables, size_t n_variables, sg_error *err)
+{
+    sg_client_lock(client);
+    sg_op *op = NULL;
+    uint64_t task = 0;
+    sg_status status = client->interrupted ? sg_error_set(err, SG_CANCELLED, "the client was interrupted") : SG_OK;
+    const uint64_t now_ms = sg_clock_ms();
+    if (status == SG_OK)
+        status = sg_session_declare(client->session, now_ms, now_ms + client->start_timeout_ms, variables, n_variables,
+                                    &task, err);
+    if (status == SG_OK) {
+        variables_copy(client, variables, n_variables);
+        op = sg_op_create(client, task);
+    }
+    sg_client_unlock(client);
+    if (status == SG_OK)
+        status = sg_op_finish(op, NULL, err);
+    if (status != SG_OK)
+        return status;
+    sg_client_lock(client);
+    groups_make(client);
+    sg_client_unlock(client);
+    return SG_OK;
+}
+
+/* --- the rest -------------------------------------------------------------------------------------------------- */
+
+sg_status sg_client_usable(sg_client *client, sg_error *err)
+{
+    if (client->interrupted)
+        return sg_error_set(err, SG_CANCELLED, "the client was interrupted");
+    const sg_status status = sg_session_failed(client->session, err);
+    if (status != SG_OK)
+        return status;
+    return client->groups != NULL ? SG_OK : sg_error_set(err, SG_INVALID, "declare the variables first");
+}
+
+void sg_client_get_info(sg_client *client, sg_client_info *info)
+{
+    sg_session_facts facts;
+    sg_client_lock(client);
+    sg_session_facts_get(client->session, &facts);
+    *info = (sg_client_info){
+        .incarnation = facts.incarnation,
+        .generation = facts.generation,
+        .live_workers = facts.live_workers,
+        .n_ps = facts.n_ps,
+        .sync = client->sync,
+        .pushed_bytes = client->pushed_bytes,
+        .pulled_bytes = client->pulled_bytes,
+        .non_finite = facts.non_finite + client->non_finite,
+    };
+    sg_client_unlock(client);
+}
+
+void sg_client_interrupt(sg_client *client)
+{
+    sg_client_lock(client);
+    client->interrupted = true;
+    const sg_op *op;
+    LIST_FOREACH(op, &client->ops, link)
+    sg_session_cancel(client->session, op->task);
+    sg_client_unlock(client);
+}
+
+void sg_client_close(sg_client *client)
+{
+    if (client == NULL)
+        return;
+    sg_client_lock(client);
+    const uint64_t now_ms = sg_clock_ms();
+    sg_op *op = sg_op_create(client, sg_session_leave(client->session, now_ms, now_ms + CLOSE_MS));
+    sg_client_unlock(client);
+    sg_error err;
+    const sg_status status = sg_op_finish(op, NULL, &err);
+    char quoted[SG_ERROR_MESSAGE_BYTES];
+    if (status != SG_OK)
+        sg_log_warn(&client->log, "left_without_goodbye", "status=%s reason=%s", sg_status_name(status),
+                    sg_log_quote(err.message, quoted, sizeof quoted));
+    client_destroy(client);
+}

@@ -1,0 +1,121 @@
+/* worker/client/client_internal.h - what the files of the client share. Nobody else includes it.
+ *
+ *     client.c        open, declare, close; lock and unlock, which carry out what the session decides
+ *     client_steps.c  steps: begin, end, push, pull
+ *     client_loop.c   the thread that has a clock
+ *     op.c            operations under way and waiting for them
+ *     transport.c     calls: buffers lent, replies copied
+ *
+ * Threads. User threads, the loop thread and the pollers of two RPC clients (control: hello, heartbeats, leave; data:
+ * all else) all do the same: lock, tell the session something, unlock. Unlocking takes the session's actions along and
+ * carries them out without the lock. The mutex is the only lock; it is never held over a call, a copy or a log line. */
+#ifndef SG_WORKER_CLIENT_CLIENT_INTERNAL_H
+#define SG_WORKER_CLIENT_CLIENT_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+#include <uv.h>
+
+#include "common/log.h"
+#include "common/rpc_client.h"
+#include "worker/client/session.h"
+
+/* One sending of a request, from the session's word to the end of the transport's callback. */
+typedef struct sg_client_call {
+    TAILQ_ENTRY(sg_client_call) link; /* in its op; guarded by the mutex */
+    TAILQ_ENTRY(sg_client_call) todo; /* in the list of what is to be started, or cancelled; of one thread */
+    sg_client *client;
+    sg_op *op; /* NULL: the session's own */
+    sg_session_action action;
+    /* guarded by the mutex */
+    uint32_t n_references; /* who starts it, the callback, who cancels it */
+    bool cancel_wanted;
+    sg_rpc_pending *pending;
+} sg_client_call;
+TAILQ_HEAD(sg_client_calls, sg_client_call);
+
+struct sg_op {
+    LIST_ENTRY(sg_op) link;
+    sg_client *client;
+    uint64_t task;
+    uint32_t group;
+    bool of_group; /* moves values or gradients of `group` */
+    /* guarded by the mutex */
+    struct sg_client_calls calls; /* under way */
+    bool done;                    /* the session has ended its task */
+    bool complete;                /* and all calls have ended and all buffers are back */
+    sg_step step;
+    sg_error error; /* code OK: it ended well */
+    pthread_cond_t completed;
+    /* pieces of its buffers that the transport holds */
+    atomic_size_t n_lent;
+};
+
+typedef struct sg_client_group {
+    uint32_t *slices; /* those that are trained: [n_slices] */
+    size_t n_slices;
+    sg_step step; /* as it was last seen: begun, and not finished */
+    bool begun;
+} sg_client_group;
+
+struct sg_client {
+    /* immutable after open */
+    sg_log log;
+    sg_config *config;
+    char *coordinator; /* NULL: as the config says */
+    uint32_t worker;
+    bool sync, check_finite;
+    uint64_t start_timeout_ms;
+    sg_rpc_client *control, *data;
+    sg_rpc_channel *coordinator_channel, **ps_channels;
+    /* guarded by the mutex */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* an op was completed, the last thread has carried out its actions */
+    sg_session *session;
+    sg_rpc_channel *control_channel; /* made anew while ps 0 has not answered and its address changes */
+    LIST_HEAD(, sg_op) ops;
+    bool interrupted, closing, started;
+    uint32_t n_performing; /* threads that carry out actions */
+    uint64_t pushed_bytes, pulled_bytes, non_finite;
+    uint64_t timer_ms; /* when the loop thread looks next */
+    /* written by declare, before anything uses them */
+    sg_variable *variables;
+    size_t n_variables;
+    sg_client_group *groups;
+    uint32_t n_groups;
+    /* the loop */
+    uv_loop_t loop;
+    uv_timer_t timer;
+    uv_async_t wake;
+    uv_thread_t thread;
+    atomic_bool stopping;
+    /* threads that are giving a buffer back and may still touch the client */
+    atomic_uint n_releasing;
+};
+
+/* --- client.c --- */
+
+void sg_client_lock(sg_client *client);
+/* Unlocks, then carries out what the session has decided. */
+void sg_client_unlock(sg_client *client);
+/* With the lock held: INVALID before declare, CANCELLED after an interrupt, or that with which all has failed. */
+SG_MUST_USE sg_status sg_client_usable(sg_client *client, sg_error *err);
+
+/* --- client_loop.c --- */
+
+SG_MUST_USE sg_status sg_client_loop_start(sg_client *client, sg_error *err);
+void sg_client_loop_stop(sg_client *client);
+
+/* --- op.c --- */
+
+/* With the lock held. The task may have ended already: its DONE is found by the next unlock. */
+sg_op *sg_op_create(sg_client *client, uint64_t task);
+sg_op *sg_op_find(const sg_client *client, uint64_t task);
+/* With the lock held: completes it if nothing is under way any more. */
+void sg_op_settle(sg_op *op);
+bool sg_op_is_complete(sg_op *op);
+/* Waits without a limit, then destroys; returns how it ended. *step (may be NULL) gets a ticket. */
+SG_MUST_USE sg_status sg_op_finish(sg_op *op, sg_step *step, sg_error *err);
+
+#endif

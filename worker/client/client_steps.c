@@ -1,0 +1,294 @@
+/* worker/client/client_steps.c - steps: their tickets, and gradients and values that come and go with them. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "kernels/update.h"
+#include "worker/client/client_internal.h"
+
+void sg_step_rows(const sg_step *step, uint64_t batch, uint64_t *begin, uint64_t *end)
+{
+    const uint64_t size = step->size == 0 ? 1 : step->size;
+    *begin = (uint64_t)((unsigned __int128)batch * step->rank / size);
+    *end = (uint64_t)((unsigned __int128)batch * (step->rank + (uint64_t)1) / size);
+}
+
+/* --- ops of the session's tasks. All with the lock held -------------------------------------------------------- */
+
+static sg_op *op_of_group(sg_client *client, uint64_t task, uint32_t group)
+{
+    sg_op *op = sg_op_create(client, task);
+    op->group = group;
+    op->of_group = true;
+    return op;
+}
+
+static sg_op *pull_begin(sg_client *client, uint32_t group, uint64_t version, const uint32_t *slices, size_t n)
+{
+    return op_of_group(
+        client, sg_session_pull(client->session, sg_clock_ms(), UINT64_MAX, client->sync ? version : 0, slices, n),
+        group);
+}
+
+static sg_status push_begin(sg_client *client, const sg_step *step, uint64_t weight, const uint32_t *slices, size_t n,
+                            sg_op **op, sg_error *err)
+{
+    uint64_t task;
+    const sg_status status =
+        sg_session_push(client->session, sg_clock_ms(), UINT64_MAX, step, weight, slices, n, &task, err);
+    if (status == SG_OK)
+        *op = op_of_group(client, task, step->group);
+    return status;
+}
+
+static sg_status group_check(sg_client *client, const sg_step *step, sg_error *err)
+{
+    const sg_status status = sg_client_usable(client, err);
+    if (status == SG_OK && step->group >= client->n_groups)
+        return sg_error_set(err, SG_INVALID, "group %" PRIu32 " does not exist: there are %" PRIu32, step->group,
+                            client->n_groups);
+    return status;
+}
+
+/* --- begin ----------------------------------------------------------------------------------------------------- */
+
+static bool group_moves(const sg_client *client, uint32_t group)
+{
+    const sg_op *op;
+    LIST_FOREACH(op, &client->ops, link)
+    if (op->of_group && op->group == group && !op->complete)
+        return true;
+    return false;
+}
+
+static sg_status ticket_begin(sg_client *client, const sg_step *step, sg_op **op, sg_error *err)
+{
+    sg_status status = group_check(client, step, err);
+    while (status == SG_OK && group_moves(client, step->group)) {
+        pthread_cond_wait(&client->changed, &client->mutex);
+        status = group_check(client, step, err);
+    }
+    if (status != SG_OK)
+        return status;
+    sg_client_group *group = &client->groups[step->group];
+    const uint64_t now_ms = sg_clock_ms();
+    if (group->begun && sg_session_is_pushed(client->session, &group->step)) {
+        sg_session_finish(client->session, now_ms, &group->step);
+        group->begun = false;
+    }
+    const uint64_t deadline_ms = client->started ? UINT64_MAX : now_ms + client->start_timeout_ms;
+    *op = sg_op_create(client, sg_session_ticket(client->session, now_ms, deadline_ms, step->group));
+    return SG_OK;
+}
+
+/* One who joins late, or who did not pull after the last step, lacks the values that the step is computed on. */
+static sg_op *missing_begin(sg_client *client, const sg_step *step)
+{
+    const sg_client_group *group = &client->groups[step->group];
+    uint32_t *missing = sg_xcalloc(group->n_slices + 1, sizeof *missing);
+    size_t n = 0;
+    for (size_t i = 0; i < group->n_slices; i++)
+        if (sg_session_slice_version(client->session, group->slices[i]) != step->number)
+            missing[n++] = group->slices[i];
+    sg_op *op = n == 0 ? NULL : pull_begin(client, step->group, step->number, missing, n);
+    free(missing);
+    return op;
+}
+
+static void step_give(sg_step *step, const sg_step *given)
+{
+    const float loss = step->loss;
+    const uint64_t examples = step->examples;
+    *step = *given;
+    step->loss = loss;
+    step->examples = examples;
+}
+
+sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err)
+{
+    sg_op *op = NULL;
+    sg_step given;
+    sg_client_lock(client);
+    sg_status status = ticket_begin(client, step, &op, err);
+    sg_client_unlock(client);
+    if (status == SG_OK)
+        status = sg_op_finish(op, &given, err);
+    if (status != SG_OK)
+        return status;
+    sg_client_lock(client);
+    client->started = true;
+    client->groups[given.group].step = given;
+    client->groups[given.group].begun = true;
+    op = client->sync ? missing_begin(client, &given) : NULL;
+    sg_client_unlock(client);
+    if (op != NULL && (status = sg_op_finish(op, NULL, err)) != SG_OK)
+        return status;
+    step_give(step, &given);
+    return SG_OK;
+}
+
+/* --- end ------------------------------------------------------------------------------------------------------- */
+
+static bool group_is_finite(const sg_client *client, uint32_t group, const char **variable)
+{
+    const sg_plan *plan = sg_session_plan(client->session);
+    for (size_t i = 0; i < client->n_variables; i++) {
+        *variable = client->variables[i].name;
+        if (client->variables[i].group == group && !client->variables[i].frozen &&
+            !sg_update_copy_is_finite(client->variables[i].gradient, NULL, plan->variables[i].n_elems))
+            return false;
+    }
+    return true;
+}
+
+/* 0 where anything in the group is not finite: so that all of it is left out on every ps, and not parts. */
+static uint64_t weight_of(sg_client *client, const sg_step *step)
+{
+    const char *variable;
+    if (!client->check_finite || group_is_finite(client, step->group, &variable))
+        return step->examples;
+    sg_client_lock(client);
+    client->non_finite += client->groups[step->group].n_slices;
+    sg_client_unlock(client);
+    char quoted[512];
+    sg_log_warn(&client->log, "non_finite", "group=%" PRIu32 " step=%" PRIu64 " variable=%s counted_with_weight=0",
+                step->group, step->number, sg_log_quote(variable, quoted, sizeof quoted));
+    return 0;
+}
+
+/* Sync: the pull is sent with the push, and each slice comes back as soon as it is made. */
+static sg_status exchange_begin(sg_client *client, const sg_step *step, uint64_t weight, sg_op **push, sg_op **pull,
+                                sg_error *err)
+{
+    sg_status status = group_check(client, step, err);
+    if (status != SG_OK)
+        return status;
+    sg_client_group *group = &client->groups[step->group];
+    status = push_begin(client, step, weight, group->slices, group->n_slices, push, err);
+    if (status == SG_OK && client->sync)
+        *pull = pull_begin(client, step->group, step->number + 1, group->slices, group->n_slices);
+    return status;
+}
+
+static sg_op *newest_begin(sg_client *client, const sg_step *step)
+{
+    sg_client_lock(client);
+    const sg_client_group *group = &client->groups[step->group];
+    sg_op *op = pull_begin(client, step->group, 0, group->slices, group->n_slices);
+    if (client->interrupted)
+        sg_session_cancel(client->session, op->task);
+    sg_client_unlock(client);
+    return op;
+}
+
+static sg_status exchange_finish(sg_client *client, const sg_step *step, sg_op *push, sg_op *pull, sg_error *err)
+{
+    sg_status status = sg_op_finish(push, NULL, err);
+    if (status == SG_OK && pull == NULL)
+        pull = newest_begin(client, step);
+    if (pull == NULL)
+        return status;
+    if (status != SG_OK)
+        sg_op_cancel(pull);
+    const sg_status pulled = sg_op_finish(pull, NULL, status == SG_OK ? err : NULL);
+    return status == SG_OK ? pulled : status;
+}
+
+sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err)
+{
+    sg_client_lock(client);
+    sg_status status = group_check(client, step, err);
+    sg_client_unlock(client);
+    if (status != SG_OK)
+        return status;
+    const uint64_t weight = weight_of(client, step);
+    sg_op *push = NULL, *pull = NULL;
+    sg_client_lock(client);
+    status = exchange_begin(client, step, weight, &push, &pull, err);
+    sg_client_unlock(client);
+    if (status == SG_OK)
+        status = exchange_finish(client, step, push, pull, err);
+    if (status != SG_OK)
+        return status;
+    sg_client_lock(client);
+    sg_session_finish(client->session, sg_clock_ms(), step);
+    client->groups[step->group].begun = false;
+    sg_client_unlock(client);
+    return SG_OK;
+}
+
+/* --- its pieces ------------------------------------------------------------------------------------------------ */
+
+/* With the lock held: the slices of these variables, freed by free(). */
+static sg_status slices_of(const sg_client *client, const sg_step *step, const uint32_t *variables, size_t n,
+                           uint32_t **slices, size_t *n_slices, sg_error *err)
+{
+    const sg_plan *plan = sg_session_plan(client->session);
+    size_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (variables[i] >= plan->n_variables)
+            return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " does not exist: there are %" PRIu32,
+                                variables[i], plan->n_variables);
+        if (client->variables[variables[i]].group != step->group)
+            return sg_error_set(err, SG_INVALID, "variable '%s' belongs to group %" PRIu32 ", the step to %" PRIu32,
+                                client->variables[variables[i]].name, client->variables[variables[i]].group,
+                                step->group);
+        most += plan->variables[variables[i]].n_slices;
+        if (n > plan->n_variables)
+            return sg_error_set(err, SG_INVALID, "%zu variables in the list, %" PRIu32 " in the model", n,
+                                plan->n_variables);
+    }
+    *slices = sg_xcalloc(most + 1, sizeof **slices);
+    *n_slices = 0;
+    for (size_t i = 0; i < n; i++) {
+        const sg_plan_variable *variable = &plan->variables[variables[i]];
+        for (uint32_t k = 0; k < variable->n_slices; k++)
+            (*slices)[(*n_slices)++] = variable->first_slice + k;
+    }
+    return SG_OK;
+}
+
+/* What the caller says of a step that it sends in pieces is kept for the report when the next one begins. */
+static void step_note(sg_client *client, const sg_step *step)
+{
+    sg_client_group *group = &client->groups[step->group];
+    if (group->begun && group->step.number == step->number)
+        group->step = *step;
+}
+
+sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
+                         sg_op **op, sg_error *err)
+{
+    uint32_t *slices = NULL;
+    size_t n_slices;
+    sg_client_lock(client);
+    sg_status status = group_check(client, step, err);
+    if (status == SG_OK)
+        status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
+    if (status == SG_OK)
+        status = push_begin(client, step, step->examples, slices, n_slices, op, err);
+    if (status == SG_OK)
+        step_note(client, step);
+    sg_client_unlock(client);
+    free(slices);
+    return status;
+}
+
+sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
+                         sg_op **op, sg_error *err)
+{
+    uint32_t *slices = NULL;
+    size_t n_slices;
+    sg_client_lock(client);
+    sg_status status = group_check(client, step, err);
+    if (status == SG_OK)
+        status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
+    if (status == SG_OK) {
+        *op = pull_begin(client, step->group, step->number + 1, slices, n_slices);
+        step_note(client, step);
+    }
+    sg_client_unlock(client);
+    free(slices);
+    return status;
+}

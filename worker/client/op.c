@@ -1,0 +1,110 @@
+/* worker/client/op.c - an operation under way: complete when the session has ended its task, every call of it has
+ * ended, and the transport has let go of every buffer. Until then its buffers are not the caller's. */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "worker/client/client_internal.h"
+
+static void cond_init_monotonic(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+sg_op *sg_op_create(sg_client *client, uint64_t task)
+{
+    sg_op *op = sg_xcalloc(1, sizeof *op);
+    op->client = client;
+    op->task = task;
+    TAILQ_INIT(&op->calls);
+    cond_init_monotonic(&op->completed);
+    LIST_INSERT_HEAD(&client->ops, op, link);
+    return op;
+}
+
+sg_op *sg_op_find(const sg_client *client, uint64_t task)
+{
+    sg_op *op = LIST_FIRST(&client->ops);
+    while (op != NULL && op->task != task)
+        op = LIST_NEXT(op, link);
+    return op;
+}
+
+void sg_op_settle(sg_op *op)
+{
+    if (op->complete || !op->done || !TAILQ_EMPTY(&op->calls) || atomic_load(&op->n_lent) > 0)
+        return;
+    op->complete = true;
+    pthread_cond_broadcast(&op->completed);
+    pthread_cond_broadcast(&op->client->changed);
+}
+
+bool sg_op_is_complete(sg_op *op)
+{
+    pthread_mutex_lock(&op->client->mutex);
+    const bool complete = op->complete;
+    pthread_mutex_unlock(&op->client->mutex);
+    return complete;
+}
+
+static struct timespec time_at(uint64_t ms)
+{
+    return (struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+}
+
+sg_status sg_op_wait(sg_op *op, uint64_t timeout_ms, sg_error *err)
+{
+    sg_client *client = op->client;
+    const uint64_t now_ms = sg_clock_ms();
+    const bool limited = timeout_ms <= UINT32_MAX * (uint64_t)1000;
+    const struct timespec limit = time_at(limited ? now_ms + timeout_ms : 0);
+    pthread_mutex_lock(&client->mutex);
+    int waited = 0;
+    while (!op->complete && waited != ETIMEDOUT)
+        waited = limited ? pthread_cond_timedwait(&op->completed, &client->mutex, &limit)
+                         : pthread_cond_wait(&op->completed, &client->mutex);
+    sg_status status = SG_OK;
+    if (!op->complete)
+        status =
+            sg_error_set(err, SG_TIMEOUT, "not complete after %llu ms: %s", (unsigned long long)timeout_ms,
+                         op->done ? "its calls are being ended" : sg_session_waiting_for(client->session, op->task));
+    else if (op->error.code != SG_OK)
+        status = sg_error_set(err, op->error.code, "%s", op->error.message);
+    pthread_mutex_unlock(&client->mutex);
+    return status;
+}
+
+void sg_op_cancel(sg_op *op)
+{
+    sg_client_lock(op->client);
+    sg_session_cancel(op->client->session, op->task);
+    sg_client_unlock(op->client);
+}
+
+void sg_op_destroy(sg_op *op)
+{
+    if (op == NULL)
+        return;
+    sg_client *client = op->client;
+    pthread_mutex_lock(&client->mutex);
+    while (!op->complete)
+        pthread_cond_wait(&op->completed, &client->mutex);
+    LIST_REMOVE(op, link);
+    pthread_mutex_unlock(&client->mutex);
+    pthread_cond_destroy(&op->completed);
+    free(op);
+}
+
+sg_status sg_op_finish(sg_op *op, sg_step *step, sg_error *err)
+{
+    const sg_status status = sg_op_wait(op, UINT64_MAX, err);
+    if (status == SG_OK && step != NULL)
+        *step = op->step;
+    sg_op_destroy(op);
+    return status;
+}

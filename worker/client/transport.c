@@ -1,0 +1,309 @@
+/* worker/client/transport.c - see transport.h. */
+#include "worker/client/transport.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/address.h"
+#include "common/clock.h"
+
+/* Control messages are small; anything above this is not one. */
+#define CONTROL_BYTES (1u << 20)
+
+#define COORDINATOR_PATH(method) "/shardgrad.v1.CoordinatorService/" method
+#define PARAMETER_PATH(method)   "/shardgrad.v1.ParameterService/" method
+
+static const struct {
+    const char *path;
+    const ProtobufCMessageDescriptor *reply;
+} methods[] = {
+    [SG_SESSION_HELLO] = {COORDINATOR_PATH("Hello"), &shardgrad__v1__hello_response__descriptor},
+    [SG_SESSION_DECLARE] = {COORDINATOR_PATH("Declare"), &shardgrad__v1__declare_response__descriptor},
+    [SG_SESSION_INITIALIZE] = {PARAMETER_PATH("Initialize"), &shardgrad__v1__initialize_response__descriptor},
+    [SG_SESSION_INITIALIZED] = {COORDINATOR_PATH("Initialized"), &shardgrad__v1__initialized_response__descriptor},
+    [SG_SESSION_TICKET] = {COORDINATOR_PATH("Ticket"), &shardgrad__v1__ticket_response__descriptor},
+    [SG_SESSION_PUSH] = {PARAMETER_PATH("Push"), &shardgrad__v1__push_response__descriptor},
+    [SG_SESSION_PULL] = {PARAMETER_PATH("Pull"), &shardgrad__v1__pull_response__descriptor},
+    [SG_SESSION_HEARTBEAT] = {COORDINATOR_PATH("Heartbeat"), &shardgrad__v1__heartbeat_response__descriptor},
+    [SG_SESSION_LEAVE] = {COORDINATOR_PATH("Leave"), &shardgrad__v1__leave_response__descriptor},
+};
+
+/* --- connections ----------------------------------------------------------------------------------------------- */
+
+void sg_transport_open(sg_client *client)
+{
+    client->control = sg_rpc_client_create(
+        &(sg_rpc_client_options){.threads = 1, .message_bytes = CONTROL_BYTES, .log = &client->log});
+}
+
+void sg_transport_connect(sg_client *client)
+{
+    sg_session_facts facts;
+    sg_session_facts_get(client->session, &facts);
+    client->data = sg_rpc_client_create(
+        &(sg_rpc_client_options){.threads = 1, .message_bytes = facts.message_bytes, .log = &client->log});
+    client->coordinator_channel = sg_rpc_client_channel(client->data, sg_session_ps_address(client->session, 0));
+    client->ps_channels = sg_xcalloc(facts.n_ps, sizeof(sg_rpc_channel *));
+    for (uint32_t ps = 0; ps < facts.n_ps; ps++)
+        client->ps_channels[ps] = sg_rpc_client_channel(client->data, sg_session_ps_address(client->session, ps));
+}
+
+void sg_transport_close(sg_client *client)
+{
+    sg_rpc_client_destroy(client->data);
+    sg_rpc_client_destroy(client->control);
+    free(client->ps_channels);
+    /* A release that has counted down its op may be about to wake the loop. */
+    while (atomic_load(&client->n_releasing) > 0)
+        sched_yield();
+}
+
+/* A ps that was started again has another port: its address is looked up for every Hello. */
+static sg_status hello_channel(sg_client *client, sg_rpc_channel **channel, sg_error *err)
+{
+    char found[SG_ADDRESS_BYTES];
+    const char *address = client->coordinator;
+    if (address == NULL) {
+        sg_status status = sg_address_find(client->config, 0, found, err);
+        if (status != SG_OK)
+            return status;
+        address = found;
+    }
+    pthread_mutex_lock(&client->mutex);
+    if (client->control_channel == NULL || strcmp(sg_rpc_channel_address(client->control_channel), address) != 0)
+        client->control_channel = sg_rpc_client_channel(client->control, address);
+    *channel = client->control_channel;
+    pthread_mutex_unlock(&client->mutex);
+    return SG_OK;
+}
+
+static sg_status channel_of(sg_client_call *call, sg_rpc_channel **channel, sg_error *err)
+{
+    sg_client *client = call->client;
+    switch (call->action.method) {
+    case SG_SESSION_HELLO:
+        return hello_channel(client, channel, err);
+    case SG_SESSION_HEARTBEAT:
+    case SG_SESSION_LEAVE:
+        *channel = client->control_channel;
+        return SG_OK;
+    default:
+        *channel = call->action.target == SG_SESSION_COORDINATOR ? client->coordinator_channel
+                                                                 : client->ps_channels[call->action.target];
+        return SG_OK;
+    }
+}
+
+/* --- buffers that are lent ------------------------------------------------------------------------------------- */
+
+/* Runs on any thread, so it takes no lock: the loop thread completes an op whose last buffer comes back last. */
+static void piece_release(void *owner)
+{
+    sg_op *op = owner;
+    sg_client *client = op->client;
+    atomic_fetch_add(&client->n_releasing, 1);
+    if (atomic_fetch_sub(&op->n_lent, 1) == 1)
+        uv_async_send(&client->wake);
+    atomic_fetch_sub(&client->n_releasing, 1);
+}
+
+static size_t slices_of(const sg_session_action *action, const uint32_t **slices)
+{
+    switch (action->method) {
+    case SG_SESSION_INITIALIZE:
+        *slices = ((const Shardgrad__V1__InitializeRequest *)action->body)->slices;
+        return ((const Shardgrad__V1__InitializeRequest *)action->body)->n_slices;
+    case SG_SESSION_PUSH:
+        *slices = ((const Shardgrad__V1__PushRequest *)action->body)->slices;
+        return ((const Shardgrad__V1__PushRequest *)action->body)->n_slices;
+    case SG_SESSION_PULL:
+        *slices = ((const Shardgrad__V1__PullRequest *)action->body)->slices;
+        return ((const Shardgrad__V1__PullRequest *)action->body)->n_slices;
+    default:
+        *slices = NULL;
+        return 0;
+    }
+}
+
+static float *slice_memory(const sg_client *client, uint32_t slice, bool gradient)
+{
+    const sg_plan_slice *place = &sg_session_plan(client->session)->slices[slice];
+    const sg_variable *variable = &client->variables[place->variable];
+    return (gradient ? variable->gradient : variable->value) + place->first_elem;
+}
+
+static uint64_t slice_bytes(const sg_client *client, uint32_t slice)
+{
+    return sg_session_plan(client->session)->slices[slice].n_elems * sizeof(float);
+}
+
+static uint64_t slices_bytes(const sg_client_call *call)
+{
+    const uint32_t *slices;
+    const size_t n = slices_of(&call->action, &slices);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += slice_bytes(call->client, slices[i]);
+    return bytes;
+}
+
+/* Slices that lie next to each other become one piece. */
+static size_t pieces_make(sg_client_call *call, sg_wire_piece **pieces)
+{
+    const uint32_t *slices;
+    const bool gradient = call->action.method == SG_SESSION_PUSH;
+    const size_t n = call->action.method == SG_SESSION_PULL ? 0 : slices_of(&call->action, &slices);
+    sg_wire_piece *list = sg_xcalloc(n + 1, sizeof *list);
+    size_t n_list = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float *data = slice_memory(call->client, slices[i], gradient);
+        const uint64_t bytes = slice_bytes(call->client, slices[i]);
+        if (n_list > 0 && (const char *)list[n_list - 1].data + list[n_list - 1].n_bytes == (const char *)data)
+            list[n_list - 1].n_bytes += bytes;
+        else
+            list[n_list++] =
+                (sg_wire_piece){.data = data, .n_bytes = bytes, .release = piece_release, .owner = call->op};
+    }
+    if (n_list > 0)
+        atomic_fetch_add(&call->op->n_lent, n_list);
+    *pieces = list;
+    return n_list;
+}
+
+/* --- replies --------------------------------------------------------------------------------------------------- */
+
+static sg_status values_take(sg_client_call *call, const sg_wire_parts *parts, sg_error *err)
+{
+    const Shardgrad__V1__PullResponse *reply = (const Shardgrad__V1__PullResponse *)parts->head;
+    const uint32_t *slices;
+    const size_t n = slices_of(&call->action, &slices);
+    const uint64_t want = slices_bytes(call);
+    if (reply->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
+        reply->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
+        return sg_error_set(err, SG_INTERNAL, "ps %" PRIu32 " sent values of type %d, not float32", call->action.target,
+                            (int)reply->dtype);
+    if (parts->data_bytes != want || reply->n_versions != n)
+        return sg_error_set(err, SG_INTERNAL,
+                            "ps %" PRIu32 " sent %zu bytes and %zu versions, wanted %" PRIu64 " and %zu",
+                            call->action.target, parts->data_bytes, reply->n_versions, want, n);
+    sg_span_reader reader;
+    sg_span_reader_init(&reader, parts->spans, parts->n_spans, SIZE_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const bool read = sg_span_reader_read(&reader, slice_memory(call->client, slices[i], false),
+                                              slice_bytes(call->client, slices[i]));
+        SG_ASSERT(read);
+    }
+    return SG_OK;
+}
+
+static void bytes_count(const sg_client_call *call)
+{
+    if (call->action.method == SG_SESSION_PUSH)
+        call->client->pushed_bytes += slices_bytes(call);
+    else if (call->action.method == SG_SESSION_PULL)
+        call->client->pulled_bytes += slices_bytes(call);
+}
+
+void sg_transport_unref(sg_client_call *call)
+{
+    if (--call->n_references > 0)
+        return;
+    sg_rpc_pending_release(call->pending);
+    sg_session_action_deinit(&call->action);
+    free(call);
+}
+
+static void call_report(sg_client_call *call, sg_status status, const sg_error *error, const ProtobufCMessage *head)
+{
+    sg_client *client = call->client;
+    sg_op *op = call->op;
+    sg_client_lock(client);
+    if (status == SG_OK)
+        bytes_count(call);
+    sg_session_on_reply(client->session, sg_clock_ms(), call->action.call, status,
+                        error == NULL ? NULL : error->message, head);
+    if (op != NULL) {
+        TAILQ_REMOVE(&op->calls, call, link);
+        sg_op_settle(op);
+    }
+    sg_transport_unref(call);
+    sg_client_unlock(client);
+}
+
+static void call_done(void *user, sg_status status, const sg_error *error, const sg_wire_message *reply)
+{
+    sg_client_call *call = user;
+    sg_error err;
+    sg_wire_parts parts = {0};
+    if (status == SG_OK) {
+        error = &err;
+        status = sg_wire_unpack(reply, methods[call->action.method].reply, &parts, &err);
+        if (status == SG_OK && call->action.method == SG_SESSION_PULL)
+            status = values_take(call, &parts, &err);
+    }
+    call_report(call, status, status == SG_OK ? NULL : error, status == SG_OK ? parts.head : NULL);
+    sg_wire_parts_deinit(&parts);
+}
+
+/* --- calls ----------------------------------------------------------------------------------------------------- */
+
+static bool is_unwanted(sg_client_call *call)
+{
+    pthread_mutex_lock(&call->client->mutex);
+    const bool unwanted = call->cancel_wanted;
+    pthread_mutex_unlock(&call->client->mutex);
+    return unwanted;
+}
+
+static sg_status call_prepare(sg_client_call *call, sg_rpc_channel **channel, sg_wire_message **message, sg_error *err)
+{
+    if (is_unwanted(call))
+        return sg_error_set(err, SG_CANCELLED, "cancelled before it was sent");
+    sg_status status = channel_of(call, channel, err);
+    if (status != SG_OK)
+        return status == SG_NOT_READY ? sg_error_set(err, SG_UNAVAILABLE, "%s", err->message) : status;
+    sg_wire_piece *pieces;
+    const size_t n_pieces = pieces_make(call, &pieces);
+    status = sg_wire_pack(call->action.body, pieces, n_pieces, message, err);
+    free(pieces);
+    return status;
+}
+
+void sg_transport_start(sg_client_call *call)
+{
+    sg_client *client = call->client;
+    sg_error err;
+    sg_rpc_channel *channel = NULL;
+    sg_wire_message *message = NULL;
+    const sg_status status = call_prepare(call, &channel, &message, &err);
+    sg_rpc_pending *pending = NULL;
+    if (status == SG_OK)
+        pending = sg_rpc_channel_call(channel, methods[call->action.method].path, message, call->action.timeout_ms,
+                                      call_done, call);
+    else
+        call_report(call, status, &err, NULL);
+    pthread_mutex_lock(&client->mutex);
+    call->pending = pending;
+    const bool unwanted = call->cancel_wanted && pending != NULL;
+    if (!unwanted)
+        sg_transport_unref(call);
+    pthread_mutex_unlock(&client->mutex);
+    if (unwanted)
+        sg_transport_cancel(call);
+}
+
+void sg_transport_cancel(sg_client_call *call)
+{
+    sg_client *client = call->client;
+    pthread_mutex_lock(&client->mutex);
+    sg_rpc_pending *pending = call->pending;
+    pthread_mutex_unlock(&client->mutex);
+    /* NULL: it is just being started, and that will see that it is unwanted. */
+    if (pending != NULL)
+        sg_rpc_pending_cancel(pending);
+    pthread_mutex_lock(&client->mutex);
+    sg_transport_unref(call);
+    pthread_mutex_unlock(&client->mutex);
+}

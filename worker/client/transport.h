@@ -1,0 +1,22 @@
+/* worker/client/transport.h - the calls that a session wants, on gRPC: buffers are lent as they lie, replies are
+ * checked against the plan and copied into the value buffers. */
+#ifndef SG_WORKER_CLIENT_TRANSPORT_H
+#define SG_WORKER_CLIENT_TRANSPORT_H
+
+#include "worker/client/client_internal.h"
+
+/* The connection for hello, heartbeats and leave. */
+void sg_transport_open(sg_client *client);
+/* The connections for all else, once Hello was answered. */
+void sg_transport_connect(sg_client *client);
+/* Ends all calls and connections; every call was reported when this returns. */
+void sg_transport_close(sg_client *client);
+
+/* Carries out a call: the session is told of its end. Without the lock. */
+void sg_transport_start(sg_client_call *call);
+/* Makes it end soon. Without the lock. */
+void sg_transport_cancel(sg_client_call *call);
+/* Gives a reference back. With the lock held. */
+void sg_transport_unref(sg_client_call *call);
+
+#endif
