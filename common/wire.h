@@ -44,8 +44,11 @@ typedef struct sg_wire_parts {
     size_t n_spans;
     size_t data_bytes;
 } sg_wire_parts;
-/* Errors: INVALID (not a valid message of this type, `data` twice, or a `data` in a type that has none), EXHAUSTED (the
- * head is over SG_WIRE_HEAD_BYTES). On success freed by sg_wire_parts_deinit. */
+/* What protobuf-c gives is what was sent, not what is right: a sub-message that the sender left out is NULL, a string
+ * never is but need not be UTF-8 and ends at its first zero byte, an enum may hold a number that it does not name, and
+ * of a repeated singular field the last one counts.
+ * Errors: INVALID (not a valid message of this type, `data` twice, or a `data` in a type that has none), EXHAUSTED (the
+ * head is over SG_WIRE_HEAD_BYTES, or unpacks to more than 32 times that). On success freed by sg_wire_parts_deinit. */
 SG_MUST_USE sg_status sg_wire_unpack(const sg_wire_message *message, const ProtobufCMessageDescriptor *type,
                                      sg_wire_parts *parts, sg_error *err);
 void sg_wire_parts_deinit(sg_wire_parts *parts); /* a zeroed one is fine */
