@@ -1,0 +1,268 @@
+"""What the end-to-end tests share: tiny data sets, cluster files, and processes that are watched.
+
+A test is a function marked @test; its name is a sentence. It gets a Case: a folder of its own, and everything that it
+starts through it is ended and must be gone afterwards."""
+import glob
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+TESTS = []
+PATIENCE_S = 60  # how long a test waits for what must happen; a slow machine needs it, a fast one never does
+
+
+def test(function):
+    TESTS.append(function)
+    return function
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def equal(found, wanted, what):
+    check(found == wanted, f"{what}: found {found!r}, wanted {wanted!r}")
+
+
+def contains(text, pattern, what):
+    check(re.search(pattern, text), f"{what}: wanted /{pattern}/ in {text[-1500:]!r}")
+
+
+def wait_until(condition, what, timeout_s=PATIENCE_S):
+    """Looks again and again until condition() is true; returns what it gave."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        check(time.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}")
+        time.sleep(0.02)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def alive(pid):
+    """Whether the process runs (a zombie does not)."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def children_of(pid):
+    found = []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path) as f:
+                if int(f.read().rsplit(")", 1)[1].split()[1]) == pid:
+                    found.append(int(path.split("/")[2]))
+        except OSError:
+            pass
+    return found
+
+
+def write_idx(path, shape, data):
+    content = struct.pack(">HBB", 0, 8, len(shape)) + struct.pack(f">{len(shape)}I", *shape) + bytes(data)
+    with (gzip.open(path, "wb") if path.endswith(".gz") else open(path, "wb")) as f:
+        f.write(content)
+
+
+def write_images(folder, name, n_examples, seed, side=8):
+    """Noise with a bright row or column that tells the class, so that a small model learns it."""
+    rng = random.Random(seed)
+    labels = [rng.randrange(10) for _ in range(n_examples)]
+    pixels = bytearray()
+    for label in labels:
+        for row in range(side):
+            for column in range(side):
+                bright = row == label if label < 5 else column == label - 5
+                pixels.append(rng.randrange(180, 256) if bright else rng.randrange(0, 90))
+    write_idx(f"{folder}/{name}-images", (n_examples, side, side), pixels)
+    write_idx(f"{folder}/{name}-labels", (n_examples,), labels)
+
+
+class Process:
+    """A program with its output collected by threads."""
+
+    def __init__(self, argv, **options):
+        self.argv = argv
+        self.popen = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      **options)
+        self.pid = self.popen.pid
+        self.text = {"out": b"", "err": b""}
+        self.threads = [threading.Thread(target=self._read, args=(name, pipe), daemon=True)
+                        for name, pipe in (("out", self.popen.stdout), ("err", self.popen.stderr))]
+        for thread in self.threads:
+            thread.start()
+
+    def _read(self, name, pipe):
+        while chunk := os.read(pipe.fileno(), 65536):
+            self.text[name] += chunk
+
+    @property
+    def out(self):
+        return self.text["out"].decode(errors="replace")
+
+    @property
+    def err(self):
+        return self.text["err"].decode(errors="replace")
+
+    def wait(self, timeout_s=PATIENCE_S):
+        """The exit code; negative: the signal that ended it."""
+        try:
+            code = self.popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{' '.join(self.argv)} did not end within {timeout_s} s; it said:\n{self.err}")
+        for thread in self.threads:
+            thread.join(5)
+        return code
+
+    def expect(self, code, timeout_s=PATIENCE_S):
+        found = self.wait(timeout_s)
+        check(found == code, f"{' '.join(self.argv)}: exit code {found}, wanted {code}; it said:\n{self.err[-1500:]}")
+        return self
+
+    def wait_for(self, pattern, timeout_s=PATIENCE_S):
+        """Until it has written this to standard error."""
+        wait_until(lambda: re.search(pattern, self.err) or self.popen.poll() is not None, f"/{pattern}/ from "
+                   f"{' '.join(self.argv)}", timeout_s)
+        contains(self.err, pattern, " ".join(self.argv))
+
+    def signal(self, number):
+        self.popen.send_signal(number)
+
+    def end_within(self, seconds, number=signal.SIGTERM, code=0):
+        """Sends the signal; it must end with this code in time."""
+        began = time.monotonic()
+        self.signal(number)
+        self.expect(code)
+        took = time.monotonic() - began
+        check(took <= seconds, f"{' '.join(self.argv)} took {took:.2f} s to end, wanted {seconds}")
+
+
+class Case:
+    def __init__(self, bin_dir):
+        self.bin = bin_dir
+        self.dir = tempfile.mkdtemp(prefix="shardgrad-e2e-")
+        self.processes = []
+        self.pids = set()
+
+    def start(self, program, *args, **options):
+        process = Process([f"{self.bin}/{program}", *args], **options)
+        self.processes.append(process)
+        return process
+
+    def shardgrad(self, *args, code=0, timeout_s=PATIENCE_S):
+        """Runs a command to its end."""
+        return self.start("shardgrad", *args).expect(code, timeout_s)
+
+    def ps(self, config, index, *args):
+        return self.start("shardgrad-ps", "--config", config, "--index", str(index), *args)
+
+    def worker(self, config, index, *args):
+        return self.start("shardgrad-worker", "--config", config, "--index", str(index), *args)
+
+    def data(self, n_examples=256):
+        folder = f"{self.dir}/data"
+        if not os.path.exists(folder):
+            os.mkdir(folder)
+            write_images(folder, "train", n_examples, 1)
+            write_images(folder, "test", 100, 2)
+        return folder
+
+    def config(self, name="cluster.yaml", ps=("127.0.0.1:0",), workers=1, text="", **keys):
+        """Writes a cluster file for a tiny job; keys: update__rule="adam" sets update.rule."""
+        folder = self.data()
+        sections = {"update": {"rule": "momentum", "learning_rate": "0.05", "momentum": "0.9"},
+                    "train": {"batch": "32", "steps": "20"}, "model": {"hidden": "[16]"},
+                    "data": {f"{part}_{kind}": f"{folder}/{part}-{kind}" for part in ("train", "test")
+                             for kind in ("images", "labels")}}
+        top = {"job": "e2e", "ps": f"[{', '.join(ps)}]", "workers": str(workers), "run_dir": f"{self.dir}/run"}
+        for key, value in keys.items():
+            section, _, inner = key.partition("__")
+            if inner:
+                sections[section][inner] = value
+            else:
+                top[key] = value
+        lines = [f"{key}: {value}" for key, value in top.items()]
+        for section, values in sections.items():
+            lines.append(f"{section}:")
+            lines += [f"  {key}: {value}" for key, value in values.items()]
+        path = f"{self.dir}/{name}"
+        with open(path, "w") as f:
+            f.write("\n".join(lines) + "\n" + text)
+        return path
+
+    def summary(self, run_dir=None):
+        with open(f"{run_dir or self.dir + '/run'}/summary.json") as f:
+            return json.load(f)
+
+    def train(self, config, *args, run="run"):
+        """A whole run to its end; its summary."""
+        run_dir = f"{self.dir}/{run}"
+        self.shardgrad("run", config, "--run-dir", run_dir, *args)
+        return self.summary(run_dir)
+
+    def watch_children(self, process, n):
+        """The n children of a running `shardgrad run`; at the end of the test they must be gone."""
+        pids = wait_until(lambda: (found := children_of(process.pid)) and len(found) == n and found,
+                          f"{n} children of {' '.join(process.argv)}; it said: {process.err}")
+        self.pids.update(pids)
+        return pids
+
+    def close(self):
+        """Ends what still runs; returns what should not have."""
+        left = [" ".join(p.argv) for p in self.processes if p.popen.poll() is None]
+        for process in self.processes:
+            if process.popen.poll() is None:
+                process.popen.kill()
+            process.popen.wait()
+        for pid in [pid for pid in self.pids if alive(pid)]:
+            left.append(f"process {pid}")
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        return left
+
+
+def run_one(function, bin_dir):
+    name = function.__name__
+    case = Case(bin_dir)
+    began = time.monotonic()
+    why = None
+    try:
+        function(case)
+    except Exception as error:  # a test that breaks is a test that failed, and the next one is run
+        at = traceback.extract_tb(error.__traceback__)
+        line = next((f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(at)
+                     if os.path.basename(f.filename).startswith("test_")), "")
+        why = f"{line}: {error}"
+    left = case.close()
+    if why is None and left:
+        why = f"still running at the end: {', '.join(left)}"
+    took = time.monotonic() - began
+    print(f"ok {name} ({took:.1f} s)" if why is None else f"not ok {name}: " + why.replace("\n", "\n    "), flush=True)
+    return why is None
+
+
+def main(bin_dir, pattern):
+    chosen = [f for f in TESTS if re.search(pattern, f.__name__)]
+    passed = sum(run_one(f, bin_dir) for f in chosen)
+    return passed, len(chosen) - passed

@@ -1,0 +1,152 @@
+"""Bad input: one clear line and the right exit code."""
+import os
+import signal
+
+from harness import check, contains, equal, free_port, test, wait_until, write_idx
+
+
+def one_line(process, pattern):
+    """It says what is wrong in one line, last."""
+    last = process.err.strip().splitlines()[-1]
+    contains(last, pattern, "the last line")
+
+
+@test
+def a_wrong_cluster_file_is_78_by_line_and_column(case):
+    good = open(case.config()).read()
+    for text, pattern in ((good.replace("seed", "sed") + "sed: 1\n", r"sed"),
+                          (good + "workers_: 2\n", r"bad\.yaml:\d+:\d+: .*workers_"),
+                          (good.replace("workers: 1", "workers: two"), r"bad\.yaml:\d+:\d+: workers.*two"),
+                          (good.replace("workers: 1", "workers: 0"), r"bad\.yaml:\d+:\d+: workers.*0"),
+                          (good.replace("workers: 1", "workers: 07071"), r"bad\.yaml:\d+:\d+: workers.*07071"),
+                          (good.replace("workers: 1", "workers: 1\nworkers: 1"), r"bad\.yaml:\d+:\d+: .*workers"),
+                          (good.replace("  rule: momentum", "\trule: momentum"), r"bad\.yaml:\d+:\d+: "),
+                          (good.replace("rule: momentum", "rule: momentun"), r"bad\.yaml:\d+:\d+: update\.rule: 'momentun'"),
+                          ("", r"bad\.yaml.*empty")):
+        path = f"{case.dir}/bad.yaml"
+        with open(path, "w") as f:
+            f.write(text)
+        for process in (case.shardgrad("check-config", path, code=78), case.shardgrad("run", path, code=78)):
+            one_line(process, pattern)
+    for process in (case.ps(path, 0), case.worker(path, 0)):
+        one_line(process.expect(78), "empty")
+    one_line(case.shardgrad("run", case.config(), "--mode", "asink", code=78), "--mode.*'asink'.*sync, async")
+
+
+@test
+def a_missing_cluster_file_is_66(case):
+    path = f"{case.dir}/none.yaml"
+    for process in (case.start("shardgrad", "run", path), case.start("shardgrad", "check-config", path),
+                    case.start("shardgrad", "status", path), case.ps(path, 0), case.worker(path, 0)):
+        one_line(process.expect(66), "none.yaml")
+
+
+@test
+def an_index_out_of_range_is_78(case):
+    config = case.config(max_workers="4")
+    one_line(case.ps(config, 1).expect(78), "1")
+    one_line(case.worker(config, 4).expect(78), "max_workers is 4")
+
+
+@test
+def two_daemons_on_one_port(case):
+    port = free_port()
+    config = case.config(ps=(f"127.0.0.1:{port}",))
+    first = case.ps(config, 0)
+    wait_until(lambda: os.path.exists(f"{case.dir}/run/address/ps-0"), "the first ps")
+    one_line(case.ps(config, 0).expect(78), f"127.0.0.1:{port}.*in use")
+    check(first.popen.poll() is None, "the first one lives")
+    first.end_within(2)
+
+
+@test
+def a_host_that_does_not_resolve(case):
+    config = case.config(ps=("no-such-host.invalid:7070",), start_timeout="2s")
+    one_line(case.ps(config, 0).expect(78), "no-such-host.invalid")
+    one_line(case.worker(config, 0).expect(69), "no-such-host.invalid:7070")
+
+
+@test
+def a_port_that_nobody_listens_on(case):
+    port = free_port()
+    config = case.config(ps=(f"127.0.0.1:{port}", "127.0.0.1:0"), start_timeout="2s")
+    worker, ps = case.worker(config, 0), case.ps(config, 1)
+    for process in (worker, ps):
+        one_line(process.expect(69), f"127.0.0.1:{port}")
+
+
+@test
+def a_job_of_another_name(case):
+    port = free_port()
+    config = case.config(ps=(f"127.0.0.1:{port}", "127.0.0.1:0"))
+    other = case.config(name="other.yaml", ps=(f"127.0.0.1:{port}", "127.0.0.1:0"), job="another")
+    first = case.ps(config, 0)
+    one_line(case.worker(other, 0).expect(78), "another.*e2e|e2e.*another")
+    one_line(case.ps(other, 1).expect(78), "another.*e2e|e2e.*another")
+    check(first.popen.poll() is None, "the coordinator lives")
+    first.end_within(2)
+
+
+@test
+def two_ps_with_different_settings(case):
+    port = free_port()
+    config = case.config(ps=(f"127.0.0.1:{port}", "127.0.0.1:0"))
+    first = case.ps(config, 0)
+    second = case.ps(config, 1, "--set", "update.momentum=0.5").expect(78)
+    one_line(second, r"update\.momentum.*(0\.5.*0\.9|0\.9.*0\.5)")
+    worker = case.worker(config, 0, "--set", "slice_bytes=4096").expect(78)
+    one_line(worker, r"slice_bytes.*4096")
+    first.end_within(2)
+
+
+@test
+def two_workers_with_other_models(case):
+    port = free_port()
+    config = case.config(ps=(f"127.0.0.1:{port}",), workers=2, train__steps="100000000")
+    ps, first = case.ps(config, 0), case.worker(config, 0)
+    wait_until(lambda: "waiting" in case.start("shardgrad", "status", config).expect(0).out, "the first worker")
+    second = case.worker(config, 1, "--set", "model.hidden=[17]").expect(78)
+    one_line(second, r"model\.hidden|dense0\.weight")
+    check(ps.popen.poll() is None and first.popen.poll() is None, "the others live")
+    first.end_within(2)
+    ps.expect(0)
+
+
+@test
+def data_files_that_are_wrong(case):
+    config = case.config()
+    images, labels = f"{case.dir}/data/train-images", f"{case.dir}/data/train-labels"
+    good = open(images, "rb").read()
+
+    def spoil(path, content):
+        with open(path, "wb") as f:
+            f.write(content)
+
+    for content in (good[:-1], good[:10], b"", good + b"x", b"\0\0\x0d\x03" + good[4:]):
+        spoil(images, content)
+        one_line(case.shardgrad("run", config, code=65), "train-images")
+        one_line(case.shardgrad("run", config, "--local", code=65), "train-images")
+    spoil(images, good)
+    write_idx(labels, (255,), [1] * 255)
+    one_line(case.shardgrad("run", config, code=65), "255")
+    write_idx(labels, (256,), [10] * 256)
+    one_line(case.shardgrad("run", config, code=65), "10")
+    os.unlink(labels)
+    one_line(case.shardgrad("run", config, code=66), "train-labels")
+    one_line(case.worker(config, 0).expect(66), "train-labels")
+
+
+@test
+def a_missing_test_set_is_found_at_the_start(case):
+    config = case.config(train__steps="100000000")
+    os.unlink(f"{case.dir}/data/test-labels")
+    one_line(case.shardgrad("run", config, code=66), "worker-0.*test-labels")
+
+
+@test
+def a_failing_process_ends_the_run_with_its_code_and_its_last_word(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2)
+    with open(f"{case.dir}/data/train-images", "r+b") as f:
+        f.truncate(1000)
+    run = case.shardgrad("run", config, code=65)
+    one_line(run, r"shardgrad: worker-[01] failed with exit code 65: .*train-images.*log")

@@ -1,0 +1,76 @@
+"""The shardgrad command without a cluster: help, usage, check-config, version, training in one process."""
+import signal
+
+from harness import check, contains, equal, test
+
+
+@test
+def version_prints_the_version(case):
+    equal(case.shardgrad("version").out, "shardgrad 0.1.0\n", "output")
+    equal(case.shardgrad("--version").out, "shardgrad 0.1.0\n", "output")
+
+
+@test
+def every_program_and_command_has_help(case):
+    for args in (["--help"], ["run", "--help"], ["status", "--help"], ["check-config", "--help"]):
+        contains(case.shardgrad(*args).out, "usage: shardgrad", f"help of {args}")
+    for program in ("shardgrad-ps", "shardgrad-worker"):
+        contains(case.start(program, "--help").expect(0).out, f"usage: {program}", "help")
+    contains(case.shardgrad("run", "--help").out, r"--mode.*\n(.*\n)*.*--ps.*\n(.*\n)*.*--run-dir", "flags in the help")
+
+
+@test
+def a_wrong_command_line_is_64_with_a_hint(case):
+    for args, hint in ((["rum"], "unknown command 'rum'.*run"), (["run"], "wanted a cluster file"),
+                       (["run", "x.yaml", "--lokal"], "unknown option '--lokal'"), ([], "usage: shardgrad"),
+                       (["run", "x.yaml", "--set"], "--set"), (["run", "x.yaml", "--set", "seed"], "KEY=VALUE"),
+                       (["run", "x.yaml", "y.yaml"], "one cluster file"), (["version", "now"], "no argument")):
+        contains(case.shardgrad(*args, code=64).err, hint, f"shardgrad {' '.join(args)}")
+    config = case.config()
+    for program in ("shardgrad-ps", "shardgrad-worker"):
+        contains(case.start(program, "--config", config).expect(64).err, "--index", program)
+        contains(case.start(program, "--index", "0").expect(64).err, "--config", program)
+        contains(case.start(program, "--config", config, "--index", "0", "--x").expect(64).err, "--x", program)
+        contains(case.start(program, "--config", config, "--index", "one").expect(64).err, "one", program)
+
+
+@test
+def check_config_says_what_a_file_comes_to(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=3)
+    contains(case.shardgrad("check-config", config).out, "2 ps, 3 workers, sync", "output")
+    printed = case.shardgrad("check-config", config, "--print", "--set", "seed=7").out
+    contains(printed, r"(?m)^seed: 7\b", "printed file")
+    again = f"{case.dir}/again.yaml"
+    with open(again, "w") as f:
+        f.write(printed)
+    equal(case.shardgrad("check-config", again, "--print").out, printed, "what the printed file comes to")
+    contains(case.shardgrad("check-config", "--reference").out, r"learning_rate", "reference")
+
+
+@test
+def training_in_one_process_learns_and_leaves_a_summary(case):
+    summary = case.train(case.config(train__steps="0", train__epochs="20"), "--local")
+    equal([summary[key] for key in ("mode", "ps", "workers", "steps")], ["local", 0, 1, 160], "summary")
+    check(summary["test_accuracy"] > 0.9, f"it learns: {summary}")
+    check(summary["seconds"] > 0 and summary["examples_per_second"] > 0, f"speed: {summary}")
+    check(summary["parameters_sha256"] != summary["initial_parameters_sha256"], "parameters changed")
+    equal(summary["version"], "0.1.0", "version")
+
+
+@test
+def training_in_one_process_is_the_same_for_the_same_seed_alone(case):
+    config = case.config()
+    first, second = (case.train(config, "--local", run=name) for name in ("a", "b"))
+    other = case.train(config, "--local", "--seed", "2", run="c")
+    equal(second["parameters_sha256"], first["parameters_sha256"], "same seed")
+    check(other["parameters_sha256"] != first["parameters_sha256"], "another seed, other parameters")
+    check(other["initial_parameters_sha256"] != first["initial_parameters_sha256"], "and other initial ones")
+
+
+@test
+def training_in_one_process_ends_on_signals(case):
+    config = case.config(train__steps="100000000")
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
+        run = case.start("shardgrad", "run", config, "--local")
+        run.wait_for("epoch .* step ", 30)
+        run.end_within(2, number, code)

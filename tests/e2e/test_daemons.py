@@ -1,0 +1,102 @@
+"""Daemons that a person starts by hand, and `shardgrad status`."""
+import re
+import signal
+import time
+
+from harness import check, contains, equal, free_port, test, wait_until
+
+
+def file_for_two(case, **keys):
+    return case.config(ps=(f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"), workers=2, **keys)
+
+
+@test
+def daemons_started_ps_first_train(case):
+    config = file_for_two(case)
+    daemons = [case.ps(config, 0), case.ps(config, 1), case.worker(config, 0), case.worker(config, 1)]
+    for daemon in daemons:
+        daemon.expect(0)
+    equal(case.summary()["steps"], 20, "steps")
+
+
+@test
+def daemons_started_in_the_worst_order_wait_for_each_other_and_say_so(case):
+    config = file_for_two(case, warn_after="500ms")
+    worker = case.worker(config, 1)
+    worker.wait_for(r"WARN.*waiting|waiting")
+    second_ps = case.ps(config, 1)
+    second_ps.wait_for(r"waiting")
+    first_ps = case.ps(config, 0)
+    first_ps.wait_for(r"waiting.*worker")
+    check(worker.popen.poll() is None, "the early worker waits")
+    last = case.worker(config, 0)
+    for daemon in (worker, second_ps, first_ps, last):
+        daemon.expect(0)
+    equal(case.summary()["steps"], 20, "steps")
+
+
+@test
+def daemons_find_each_other_by_the_run_directory_when_ports_are_chosen_by_the_kernel(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2)
+    daemons = [case.worker(config, 0), case.ps(config, 1), case.worker(config, 1), case.ps(config, 0)]
+    for daemon in daemons:
+        daemon.expect(0)
+    equal(case.summary()["ps"], 2, "ps")
+
+
+@test
+def daemons_take_the_same_flags_as_run(case):
+    config = case.config()
+    flags = ["--ps", "2", "--workers", "1", "--set", "train.steps=5", "--run-dir", f"{case.dir}/other"]
+    daemons = [case.ps(config, 0, *flags), case.ps(config, 1, *flags), case.worker(config, 0, *flags)]
+    for daemon in daemons:
+        daemon.expect(0)
+    summary = case.summary(f"{case.dir}/other")
+    equal([summary["ps"], summary["steps"]], [2, 5], "summary")
+
+
+@test
+def status_shows_ps_workers_and_who_is_waited_for(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps="100000000")
+    ps = [case.ps(config, 0), case.ps(config, 1)]
+    worker = case.worker(config, 0)
+    text = wait_until(lambda: (found := case.start("shardgrad", "status", config)).wait() == 0 and
+                      re.search(r"(?m)^0 .*joined|^0 .*training", found.out) and found.out, "a worker in the status")
+    contains(text, r"waiting for .*worker 1", "status")
+    contains(text, r"(?m)^ps +address +state +heard +step +slices +values +slots", "status")
+    contains(text, r"(?m)^0 +127\.0\.0\.1:\d+ +up +\d+\.\d s", "ps 0")
+    contains(text, r"(?m)^1 +127\.0\.0\.1:\d+ +up +\d+\.\d s", "ps 1")
+    second = case.worker(config, 1)
+    text = wait_until(lambda: (found := case.start("shardgrad", "status", config).expect(0).out) and
+                      re.search(r"(?m)^1 .*training +\d+\.\d s +[1-9]", found) and found, "steps in the status")
+    contains(text, "job e2e: running, sync, generation 1", "status")
+    contains(text, r"(?m)^0 +\S+ +training +\d+\.\d s +\d+ +\d+ +\d+\.\d+", "worker 0")
+    address = re.search(r"(?m)^0 +(127\.0\.0\.1:\d+)", text)[1]
+    contains(case.shardgrad("status", "--coordinator", address).out, "job e2e", "status by address")
+    for process in (worker, second):
+        process.end_within(2)
+    for process in ps:
+        process.expect(0)
+
+
+@test
+def status_says_that_nobody_answers(case):
+    config = case.config(ps=(f"127.0.0.1:{free_port()}",))
+    contains(case.shardgrad("status", config, code=69).err, "no answer from the coordinator.*127.0.0.1", "status")
+    contains(case.shardgrad("status", case.config(name="b.yaml"), code=69).err, "no answer.*address/ps-0", "port 0")
+
+
+@test
+def a_killed_worker_ends_the_job_with_its_name(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps="100000000", lease="1s")
+    ps = [case.ps(config, 0), case.ps(config, 1)]
+    workers = [case.worker(config, 0), case.worker(config, 1)]
+    for worker in workers:
+        worker.wait_for("training")
+    workers[1].signal(signal.SIGKILL)
+    workers[1].wait()
+    began = time.monotonic()
+    contains(workers[0].expect(69).err, "worker 1", "the other worker")
+    for process in ps:
+        contains(process.expect(69).err, "worker 1", "a ps")
+    check(time.monotonic() - began < 10, "within a few leases")

@@ -1,0 +1,115 @@
+"""`shardgrad run`: whole clusters on this machine."""
+import os
+import pty
+import select
+import time
+
+from harness import check, contains, equal, test, wait_until
+
+
+@test
+def a_cluster_trains_and_leaves_a_summary(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps="0", train__epochs="20")
+    run = case.shardgrad("run", config)
+    summary = case.summary()
+    equal([summary[key] for key in ("mode", "ps", "workers", "steps")], ["sync", 2, 2, 160], "summary")
+    check(summary["test_accuracy"] > 0.9, f"it learns: {summary}")
+    check(summary["parameters_sha256"] != summary["initial_parameters_sha256"], "parameters changed")
+    contains(run.out, rf"test_accuracy +{summary['test_accuracy']:.4f}\n", "result")
+    contains(run.out, f"run directory +{case.dir}/run\n", "result")
+    equal(sorted(os.listdir(f"{case.dir}/run/log")), ["ps-0.log", "ps-1.log", "worker-0.log", "worker-1.log"], "logs")
+
+
+@test
+def an_asynchronous_cluster_trains(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps="0", train__epochs="30",
+                         update__learning_rate="0.02")
+    summary = case.train(config, "--mode", "async")
+    equal([summary[key] for key in ("mode", "ps", "workers", "steps")], ["async", 2, 2, 240], "summary")
+    check(summary["test_accuracy"] > 0.8, f"it learns: {summary}")
+
+
+@test
+def flags_override_the_file(case):
+    config = case.config()
+    summary = case.train(config, "--ps", "3", "--workers", "4", "--set", "train.steps=7", "--seed", "5", run="other")
+    equal([summary[key] for key in ("ps", "workers", "steps")], [3, 4, 7], "summary")
+    check(not os.path.exists(f"{case.dir}/run"), "the run directory of the file was not used")
+
+
+@test
+def the_same_seed_gives_the_same_parameters_whatever_the_number_of_ps(case):
+    config = case.config(workers=2, slice_bytes="1024", message_bytes="2048")
+    wanted = case.train(config, run="a")["parameters_sha256"]
+    equal(case.train(config, run="b")["parameters_sha256"], wanted, "a second run")
+    for ps in ("2", "3"):
+        equal(case.train(config, "--ps", ps, run=ps)["parameters_sha256"], wanted, f"{ps} ps")
+    check(case.train(config, "--seed", "2", run="c")["parameters_sha256"] != wanted, "another seed, other parameters")
+
+
+@test
+def one_ps_and_one_worker_equal_training_in_one_process(case):
+    for rule in ("sgd", "momentum", "nesterov", "adam"):
+        config = case.config(update__rule=rule, update__weight_decay="0.001", update__learning_rate="0.01",
+                             update__schedule="cosine", update__warmup_steps="3", update__decay_steps="15")
+        cluster, local = case.train(config, run="cluster"), case.train(config, "--local", run="local")
+        equal(cluster["parameters_sha256"], local["parameters_sha256"], f"parameters with {rule}")
+        equal(cluster["test_accuracy"], local["test_accuracy"], f"accuracy with {rule}")
+
+
+@test
+def a_stale_run_directory_does_not_confuse(case):
+    config = case.config(workers=2)
+    first = case.train(config)
+    with open(f"{case.dir}/run/address/ps-0", "w") as f:
+        f.write("127.0.0.1:1\n")
+    with open(f"{case.dir}/run/summary.json", "w") as f:
+        f.write("{}")
+    equal(case.train(config)["parameters_sha256"], first["parameters_sha256"], "a second run in the same directory")
+
+
+@test
+def two_runs_cannot_share_a_run_directory(case):
+    config = case.config(train__steps="100000000")
+    run = case.start("shardgrad", "run", config)
+    case.watch_children(run, 2)
+    contains(case.shardgrad("run", config, code=78).err, rf"is used by another run \(process {run.pid}\).*--run-dir",
+             "the second")
+    run.end_within(4)
+
+
+@test
+def progress_is_plain_lines_where_there_is_no_terminal(case):
+    config = case.config(train__steps="100000000")
+    run = case.start("shardgrad", "run", config)
+    run.wait_for(r"epoch \d+/\d+  step \d+/100000000  loss \d+\.\d+  \d+ examples/s  \S+ left\n")
+    check("\r" not in run.err and "\033" not in run.err, "no control characters")
+    check("INFO" not in run.err, f"nothing that a user does not want: {run.err}")
+    run.end_within(4)
+
+
+@test
+def progress_is_one_line_drawn_again_on_a_terminal(case):
+    config = case.config(train__steps="100000000")
+    master, slave = pty.openpty()
+    import subprocess
+    run = subprocess.Popen([f"{case.bin}/shardgrad", "run", config], stdin=slave, stdout=slave, stderr=slave,
+                           start_new_session=True)
+    os.close(slave)
+    text = b""
+    try:
+        deadline = time.monotonic() + 30
+        while text.count(b"\r\x1b[Kepoch") < 3 and time.monotonic() < deadline:
+            if select.select([master], [], [], 0.1)[0]:
+                text += os.read(master, 65536)
+        run.terminate()
+        wait_until(lambda: run.poll() is not None or (select.select([master], [], [], 0)[0] and
+                                                      os.read(master, 65536) and False), "end of the run")
+        check(text.count(b"\r\x1b[Kepoch") >= 3, f"one line drawn again: {text!r}")
+        check(b"\nepoch" not in text, f"no plain lines: {text!r}")
+        equal(run.returncode, 0, "exit code")
+    finally:
+        if run.poll() is None:
+            run.kill()
+        run.wait()
+        os.close(master)

@@ -1,0 +1,155 @@
+"""What ends how: SIGTERM at daemons, Ctrl-C, SIGKILL, failures under `shardgrad run`. Nothing may be left behind."""
+import os
+import signal
+import socket
+import time
+
+from harness import alive, check, contains, equal, free_port, test, wait_until
+
+FOR_EVER = "100000000"
+
+
+def ended(pids, within_s):
+    wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", within_s)
+
+
+@test
+def sigterm_ends_an_idle_ps_and_frees_its_port(case):
+    port = free_port()
+    config = case.config(ps=(f"127.0.0.1:{port}",))
+    for _ in range(2):
+        ps = case.ps(config, 0)
+        wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, "the port")
+        ps.end_within(2)
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind(("127.0.0.1", port))
+
+
+@test
+def sigterm_ends_a_ps_whose_coordinator_is_not_there(case):
+    config = case.config(ps=(f"127.0.0.1:{free_port()}", "127.0.0.1:0"), warn_after="200ms")
+    ps = case.ps(config, 1)
+    ps.wait_for("waiting")
+    ps.end_within(2)
+
+
+@test
+def sigterm_ends_a_worker_without_peers(case):
+    for ps in (f"127.0.0.1:{free_port()}", "127.0.0.1:0"):
+        config = case.config(ps=(ps,), warn_after="200ms")
+        worker = case.worker(config, 0)
+        worker.wait_for("waiting")
+        worker.end_within(2)
+
+
+@test
+def sigterm_ends_a_worker_that_waits_for_another_and_the_ps_with_pulls_waiting(case):
+    config = case.config(workers=2, train__steps=FOR_EVER)
+    ps = case.ps(config, 0)
+    workers = [case.worker(config, 0), case.worker(config, 1)]
+    for worker in workers:
+        worker.wait_for("training")
+    workers[1].signal(signal.SIGSTOP)  # its pushes stay away, so pulls wait
+    case.pids.add(workers[1].pid)
+    wait_until(lambda: " 1\n" in case.start("shardgrad", "status", config).expect(0).out, "ps 0 waiting for worker 1")
+    workers[0].end_within(2)
+    ps.end_within(2)
+    workers[1].signal(signal.SIGCONT)
+    workers[1].wait()
+
+
+@test
+def sigterm_ends_a_ps_in_the_middle_of_pushes(case):
+    port = free_port()
+    config = case.config(ps=(f"127.0.0.1:{port}", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER)
+    ps = [case.ps(config, 0), case.ps(config, 1)]
+    workers = [case.worker(config, 0), case.worker(config, 1)]
+    for worker in workers:
+        worker.wait_for("training")
+    for process in reversed(ps):
+        process.signal(signal.SIGTERM)
+    began = time.monotonic()
+    for process in ps:
+        process.expect(0)
+    check(time.monotonic() - began < 2, "both ps ended within 2 s")
+    for worker in workers:
+        contains(worker.expect(69).err, "stop", "a worker says why it ended")
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind(("127.0.0.1", port))
+
+
+@test
+def sigterm_makes_a_worker_leave_and_the_others_train_on(case):
+    config = case.config(workers=2, train__steps="3000")
+    ps = case.ps(config, 0)
+    workers = [case.worker(config, 0), case.worker(config, 1)]
+    workers[1].wait_for("training")
+    workers[1].end_within(2)
+    workers[0].expect(0)
+    ps.expect(0)
+    equal(case.summary()["steps"], 3000, "steps")
+
+
+@test
+def ctrl_c_ends_a_run_cleanly(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER)
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
+        run = case.start("shardgrad", "run", config)
+        pids = case.watch_children(run, 4)
+        run.wait_for(r"epoch .* step [1-9]")
+        run.end_within(4, number, code)
+        check(not any(alive(pid) for pid in pids), "nothing is left behind")
+        check("failed" not in run.err and "signal" not in run.err, f"no complaint: {run.err}")
+
+
+@test
+def ctrl_c_twice_ends_a_run_at_once(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER, shutdown_grace="30s")
+    run = case.start("shardgrad", "run", config)
+    pids = case.watch_children(run, 4)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)  # none of them hears SIGTERM
+    run.signal(signal.SIGINT)
+    run.wait_for("once more")
+    run.end_within(2, signal.SIGINT, 130)
+    check(not any(alive(pid) for pid in pids), "nothing is left behind")
+
+
+@test
+def a_process_that_does_not_stop_is_killed_after_the_grace(case):
+    config = case.config(workers=1, train__steps=FOR_EVER, shutdown_grace="500ms")
+    run = case.start("shardgrad", "run", config)
+    pids = case.watch_children(run, 2)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    run.end_within(4, signal.SIGTERM, 0)
+    check(not any(alive(pid) for pid in pids), "nothing is left behind")
+
+
+@test
+def kill_9_of_a_run_leaves_nothing_behind(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER)
+    run = case.start("shardgrad", "run", config)
+    pids = case.watch_children(run, 4)
+    run.wait_for(r"epoch .* step [1-9]")
+    run.signal(signal.SIGKILL)
+    run.wait()
+    ended(pids, 4)
+    case.train(config, "--set", "train.steps=3")
+
+
+@test
+def a_worker_that_is_killed_ends_the_run_by_name(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER)
+    run = case.start("shardgrad", "run", config)
+    pids = case.watch_children(run, 4)
+    run.wait_for(r"epoch .* step [1-9]")
+    victim = next(pid for pid in pids if b"worker\0" in (command := open(f"/proc/{pid}/cmdline", "rb").read())
+                  and b"--index\0001\0" in command)
+    os.kill(victim, signal.SIGKILL)
+    run.expect(69)
+    contains(run.err, r"shardgrad: worker-1 was ended by signal 9 \(Killed\)", "the run")
+    check(not any(alive(pid) for pid in pids), "nothing is left behind")
+    check(not os.path.exists(f"{case.dir}/run/summary.json"), "no summary of a run that failed")
