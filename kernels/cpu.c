@@ -2,7 +2,6 @@
  *
  * Loops are written so that the compiler makes vectors of them, for three instruction sets (isa.h). Sums run in an
  * order of their own, so results agree with ref.c within rounding, not bit for bit. */
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -31,6 +30,13 @@ static void gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t 
     cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
                 blas_size(m), blas_size(n), blas_size(k), 1, a, blas_size(transpose_a ? m : k), b,
                 blas_size(transpose_b ? k : n), accumulate ? 1 : 0, c, blas_size(n));
+}
+
+static void fill(size_t n_elems, double value, void *x)
+{
+    float *out = x;
+    for (size_t i = 0; i < n_elems; i++)
+        out[i] = (float)value;
 }
 
 /* NaN stays NaN: the comparison is false for it. */
@@ -70,16 +76,21 @@ SG_ISA_INLINE void relu_backward_loop(size_t n_elems, const float *y, const floa
             dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-SG_ISA_INLINE void column_sums_loop(size_t rows, size_t cols, const float *restrict x, float *restrict sums)
+SG_ISA_INLINE void column_sums_loop(size_t rows, size_t cols, const float *restrict x, bool accumulate,
+                                    float *restrict sums)
 {
+    if (!accumulate)
+        fill(cols, 0, sums);
     for (size_t r = 0; r < rows; r++, x += cols)
         for (size_t c = 0; c < cols; c++)
             sums[c] += x[c];
 }
 
 SG_ISA_INLINE void relu_backward_column_sums_loop(size_t rows, size_t cols, const float *restrict y, float *restrict dy,
-                                                  float *restrict sums)
+                                                  bool accumulate, float *restrict sums)
 {
+    if (!accumulate)
+        fill(cols, 0, sums);
     for (size_t r = 0; r < rows; r++, y += cols, dy += cols) {
         for (size_t c = 0; c < cols; c++) {
             float g = y[c] > 0 ? dy[c] : 0;
@@ -131,118 +142,23 @@ SG_ISA_INLINE double softmax_row(size_t cols, const float *x, uint32_t label, fl
     return log(sum) + label_distance;
 }
 
-SG_ISA_INLINE double softmax_loop(size_t rows, size_t cols, const float *x, const uint32_t *labels, float *p)
+SG_ISA_INLINE void softmax_loop(size_t rows, size_t cols, const float *x, const uint32_t *labels, float *p, float *loss)
 {
     double total = 0;
     for (size_t r = 0; r < rows; r++)
         total += softmax_row(cols, x + r * cols, labels[r], p + r * cols);
-    return total;
+    *loss = rows ? (float)(total / (double)rows) : 0;
 }
 
-/* clang-format off */
-#define VERSION(name, target)                                                                                          \
-    target static void bias_add_##name(size_t rows, size_t cols, const float *bias, float *y)                          \
-    { bias_add_loop(rows, cols, bias, y); }                                                                            \
-    target static void bias_add_relu_##name(size_t rows, size_t cols, const float *bias, float *y)                     \
-    { bias_add_relu_loop(rows, cols, bias, y); }                                                                       \
-    target static void relu_##name(size_t n_elems, const float *x, float *y)                                           \
-    { relu_loop(n_elems, x, y); }                                                                                      \
-    target static void relu_backward_##name(size_t n_elems, const float *y, const float *dy, bool accumulate, float *dx) \
-    { relu_backward_loop(n_elems, y, dy, accumulate, dx); }                                                            \
-    target static void column_sums_##name(size_t rows, size_t cols, const float *x, float *sums)                       \
-    { column_sums_loop(rows, cols, x, sums); }                                                                         \
-    target static void relu_backward_column_sums_##name(size_t rows, size_t cols, const float *y, float *dy, float *sums) \
-    { relu_backward_column_sums_loop(rows, cols, y, dy, sums); }                                                       \
-    target static double softmax_##name(size_t rows, size_t cols, const float *x, const uint32_t *labels, float *p)    \
-    { return softmax_loop(rows, cols, x, labels, p); }
-
-#define ENTRY(name) { bias_add_##name, bias_add_relu_##name, relu_##name, relu_backward_##name, column_sums_##name,    \
-                      relu_backward_column_sums_##name, softmax_##name }
-/* clang-format on */
-VERSION(portable, )
-VERSION(avx2, SG_ISA_TARGET_AVX2)
-VERSION(avx512, SG_ISA_TARGET_AVX512)
-
-typedef struct loops {
-    void (*bias_add)(size_t rows, size_t cols, const float *bias, float *y);
-    void (*bias_add_relu)(size_t rows, size_t cols, const float *bias, float *y);
-    void (*relu)(size_t n_elems, const float *x, float *y);
-    void (*relu_backward)(size_t n_elems, const float *y, const float *dy, bool accumulate, float *dx);
-    void (*column_sums)(size_t rows, size_t cols, const float *x, float *sums);
-    void (*relu_backward_column_sums)(size_t rows, size_t cols, const float *y, float *dy, float *sums);
-    double (*softmax)(size_t rows, size_t cols, const float *x, const uint32_t *labels, float *p);
-} loops;
-
-static const loops *best_loops(void)
+SG_ISA_INLINE void softmax_backward_loop(size_t rows, size_t cols, const float *p, const uint32_t *labels,
+                                         const float *dloss, bool accumulate, float *d)
 {
-    static const loops versions[SG_ISA_COUNT] = {
-        [SG_ISA_PORTABLE] = ENTRY(portable), [SG_ISA_AVX2] = ENTRY(avx2), [SG_ISA_AVX512] = ENTRY(avx512)};
-    return &versions[sg_isa_best()];
-}
-
-static void bias_add(size_t rows, size_t cols, const void *bias, void *y)
-{
-    best_loops()->bias_add(rows, cols, bias, y);
-}
-
-static void bias_add_relu(size_t rows, size_t cols, const void *bias, void *y)
-{
-    best_loops()->bias_add_relu(rows, cols, bias, y);
-}
-
-static void relu(size_t n_elems, const void *x, void *y)
-{
-    best_loops()->relu(n_elems, x, y);
-}
-
-static void relu_backward(size_t n_elems, const void *y, const void *dy, bool accumulate, void *dx)
-{
-    best_loops()->relu_backward(n_elems, y, dy, accumulate, dx);
-}
-
-static void fill(size_t n_elems, double value, void *x)
-{
-    float *out = x;
-    for (size_t i = 0; i < n_elems; i++)
-        out[i] = (float)value;
-}
-
-static void column_sums(size_t rows, size_t cols, const void *x, bool accumulate, void *sums)
-{
-    if (!accumulate)
-        fill(cols, 0, sums);
-    best_loops()->column_sums(rows, cols, x, sums);
-}
-
-static void relu_backward_column_sums(size_t rows, size_t cols, const void *y, void *dy, bool accumulate, void *sums)
-{
-    if (!accumulate)
-        fill(cols, 0, sums);
-    best_loops()->relu_backward_column_sums(rows, cols, y, dy, sums);
-}
-
-static void softmax_cross_entropy(size_t rows, size_t cols, const void *logits, const uint32_t *labels,
-                                  void *probabilities, void *loss)
-{
-    double total = best_loops()->softmax(rows, cols, logits, labels, probabilities);
-    *(float *)loss = rows ? (float)(total / (double)rows) : 0;
-}
-
-static void softmax_cross_entropy_backward(size_t rows, size_t cols, const void *probabilities, const uint32_t *labels,
-                                           const void *dloss, bool accumulate, void *dlogits)
-{
-    float scale = rows ? *(const float *)dloss / (float)rows : 0;
-    const float *p = probabilities;
-    float *d = dlogits;
+    float scale = rows ? *dloss / (float)rows : 0;
     for (size_t r = 0; r < rows; r++, p += cols, d += cols) {
-        if (accumulate)
-            for (size_t c = 0; c < cols; c++)
-                d[c] += p[c] * scale;
-        else
-            for (size_t c = 0; c < cols; c++)
-                d[c] = p[c] * scale;
-        float correction = accumulate ? d[labels[r]] - scale : (p[labels[r]] - 1) * scale;
-        d[labels[r]] = correction;
+        float others = accumulate ? d[labels[r]] : 0;
+        for (size_t c = 0; c < cols; c++)
+            d[c] = p[c] * scale + (accumulate ? d[c] : 0);
+        d[labels[r]] = (p[labels[r]] - 1) * scale + others;
     }
 }
 
@@ -264,25 +180,51 @@ static double get(const void *x, size_t index)
     return (double)((const float *)x)[index];
 }
 
+/* The functions of the table for one instruction set, and the table. */
+/* clang-format off */
+#define VERSION(name_, target)                                                                                         \
+    target static void bias_add_##name_(size_t rows, size_t cols, const void *bias, void *y)                           \
+    { bias_add_loop(rows, cols, bias, y); }                                                                            \
+    target static void bias_add_relu_##name_(size_t rows, size_t cols, const void *bias, void *y)                      \
+    { bias_add_relu_loop(rows, cols, bias, y); }                                                                       \
+    target static void relu_##name_(size_t n_elems, const void *x, void *y)                                            \
+    { relu_loop(n_elems, x, y); }                                                                                      \
+    target static void relu_backward_##name_(size_t n_elems, const void *y, const void *dy, bool accumulate, void *dx) \
+    { relu_backward_loop(n_elems, y, dy, accumulate, dx); }                                                            \
+    target static void column_sums_##name_(size_t rows, size_t cols, const void *x, bool accumulate, void *sums)       \
+    { column_sums_loop(rows, cols, x, accumulate, sums); }                                                             \
+    target static void relu_backward_column_sums_##name_(size_t rows, size_t cols, const void *y, void *dy,            \
+                                                         bool accumulate, void *sums)                                  \
+    { relu_backward_column_sums_loop(rows, cols, y, dy, accumulate, sums); }                                           \
+    target static void softmax_##name_(size_t rows, size_t cols, const void *x, const uint32_t *labels, void *p,       \
+                                       void *loss)                                                                     \
+    { softmax_loop(rows, cols, x, labels, p, loss); }                                                                  \
+    target static void softmax_backward_##name_(size_t rows, size_t cols, const void *p, const uint32_t *labels,       \
+                                                const void *dloss, bool accumulate, void *d)                           \
+    { softmax_backward_loop(rows, cols, p, labels, dloss, accumulate, d); }                                            \
+    static const sg_kernel table_##name_ = {                                                                           \
+        .name = "cpu_" #name_, .elem_bytes = sizeof(float), .gemm = gemm, .bias_add = bias_add_##name_,                \
+        .bias_add_relu = bias_add_relu_##name_, .relu = relu_##name_, .relu_backward = relu_backward_##name_,          \
+        .column_sums = column_sums_##name_, .relu_backward_column_sums = relu_backward_column_sums_##name_,            \
+        .softmax_cross_entropy = softmax_##name_, .softmax_cross_entropy_backward = softmax_backward_##name_,          \
+        .count_correct = count_correct, .fill = fill, .get = get,                                                      \
+    };
+/* clang-format on */
+VERSION(portable, )
+VERSION(avx2, SG_ISA_TARGET_AVX2)
+VERSION(avx512, SG_ISA_TARGET_AVX512)
+
+const sg_kernel *sg_kernel_cpu_as(sg_isa isa)
+{
+    static const sg_kernel *const tables[SG_ISA_COUNT] = {
+        [SG_ISA_PORTABLE] = &table_portable, [SG_ISA_AVX2] = &table_avx2, [SG_ISA_AVX512] = &table_avx512};
+    SG_ASSERT(sg_isa_has(isa));
+    return tables[isa];
+}
+
 const sg_kernel *sg_kernel_cpu(void)
 {
-    static const sg_kernel table = {
-        .name = "cpu",
-        .elem_bytes = sizeof(float),
-        .gemm = gemm,
-        .bias_add = bias_add,
-        .bias_add_relu = bias_add_relu,
-        .relu = relu,
-        .relu_backward = relu_backward,
-        .column_sums = column_sums,
-        .relu_backward_column_sums = relu_backward_column_sums,
-        .softmax_cross_entropy = softmax_cross_entropy,
-        .softmax_cross_entropy_backward = softmax_cross_entropy_backward,
-        .count_correct = count_correct,
-        .fill = fill,
-        .get = get,
-    };
-    return &table;
+    return sg_kernel_cpu_as(sg_isa_best());
 }
 
 void sg_kernel_cpu_set_threads(uint32_t n_threads)

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/isa.h"
+
 typedef struct sg_kernel {
     const char *name;
     size_t elem_bytes;
@@ -53,7 +55,8 @@ typedef struct sg_kernel {
 /* Static storage, immutable. */
 const sg_kernel *sg_kernel_ref_float(void);
 const sg_kernel *sg_kernel_ref_double(void);
-const sg_kernel *sg_kernel_cpu(void);
+const sg_kernel *sg_kernel_cpu(void);          /* for the best instruction set of this machine */
+const sg_kernel *sg_kernel_cpu_as(sg_isa isa); /* for one that the machine has */
 
 /* How many threads one matrix product of sg_kernel_cpu may use, at least 1. OpenBLAS keeps this once per process: a
  * program sets it once, at its start, before the first product; a library never does. */
