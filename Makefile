@@ -142,5 +142,6 @@ $(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A)
 	$$(link) -lcriterion
 endef
 $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
+$(BUILD)/tests/cli/run: $(filter-out %/main.o,$(CLI))
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -146,13 +146,13 @@ class Process:
                    f"{' '.join(self.argv)}", timeout_s)
         contains(self.err, pattern, " ".join(self.argv))
 
-    def signal(self, number):
+    def send(self, number):
         self.popen.send_signal(number)
 
     def end_within(self, seconds, number=signal.SIGTERM, code=0):
         """Sends the signal; it must end with this code in time."""
         began = time.monotonic()
-        self.signal(number)
+        self.send(number)
         self.expect(code)
         took = time.monotonic() - began
         check(took <= seconds, f"{' '.join(self.argv)} took {took:.2f} s to end, wanted {seconds}")

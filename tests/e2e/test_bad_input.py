@@ -61,7 +61,7 @@ def two_daemons_on_one_port(case):
 
 @test
 def a_host_that_does_not_resolve(case):
-    config = case.config(ps=("no-such-host.invalid:7070",), start_timeout="2s")
+    config = case.config(ps=("no-such-host.invalid:7070",), start_timeout_ms="2000")
     one_line(case.ps(config, 0).expect(78), "no-such-host.invalid")
     one_line(case.worker(config, 0).expect(69), "no-such-host.invalid:7070")
 
@@ -69,7 +69,7 @@ def a_host_that_does_not_resolve(case):
 @test
 def a_port_that_nobody_listens_on(case):
     port = free_port()
-    config = case.config(ps=(f"127.0.0.1:{port}", "127.0.0.1:0"), start_timeout="2s")
+    config = case.config(ps=(f"127.0.0.1:{port}", "127.0.0.1:0"), start_timeout_ms="2000")
     worker, ps = case.worker(config, 0), case.ps(config, 1)
     for process in (worker, ps):
         one_line(process.expect(69), f"127.0.0.1:{port}")

@@ -21,7 +21,7 @@ def daemons_started_ps_first_train(case):
 
 @test
 def daemons_started_in_the_worst_order_wait_for_each_other_and_say_so(case):
-    config = file_for_two(case, warn_after="500ms")
+    config = file_for_two(case, warn_after_ms="500")
     worker = case.worker(config, 1)
     worker.wait_for(r"WARN.*waiting|waiting")
     second_ps = case.ps(config, 1)
@@ -88,12 +88,12 @@ def status_says_that_nobody_answers(case):
 
 @test
 def a_killed_worker_ends_the_job_with_its_name(case):
-    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps="100000000", lease="1s")
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps="100000000", lease_ms="1000")
     ps = [case.ps(config, 0), case.ps(config, 1)]
     workers = [case.worker(config, 0), case.worker(config, 1)]
     for worker in workers:
         worker.wait_for("training")
-    workers[1].signal(signal.SIGKILL)
+    workers[1].send(signal.SIGKILL)
     workers[1].wait()
     began = time.monotonic()
     contains(workers[0].expect(69).err, "worker 1", "the other worker")

@@ -28,7 +28,7 @@ def sigterm_ends_an_idle_ps_and_frees_its_port(case):
 
 @test
 def sigterm_ends_a_ps_whose_coordinator_is_not_there(case):
-    config = case.config(ps=(f"127.0.0.1:{free_port()}", "127.0.0.1:0"), warn_after="200ms")
+    config = case.config(ps=(f"127.0.0.1:{free_port()}", "127.0.0.1:0"), warn_after_ms="200")
     ps = case.ps(config, 1)
     ps.wait_for("waiting")
     ps.end_within(2)
@@ -37,7 +37,7 @@ def sigterm_ends_a_ps_whose_coordinator_is_not_there(case):
 @test
 def sigterm_ends_a_worker_without_peers(case):
     for ps in (f"127.0.0.1:{free_port()}", "127.0.0.1:0"):
-        config = case.config(ps=(ps,), warn_after="200ms")
+        config = case.config(ps=(ps,), warn_after_ms="200")
         worker = case.worker(config, 0)
         worker.wait_for("waiting")
         worker.end_within(2)
@@ -50,12 +50,12 @@ def sigterm_ends_a_worker_that_waits_for_another_and_the_ps_with_pulls_waiting(c
     workers = [case.worker(config, 0), case.worker(config, 1)]
     for worker in workers:
         worker.wait_for("training")
-    workers[1].signal(signal.SIGSTOP)  # its pushes stay away, so pulls wait
+    workers[1].send(signal.SIGSTOP)  # its pushes stay away, so pulls wait
     case.pids.add(workers[1].pid)
     wait_until(lambda: " 1\n" in case.start("shardgrad", "status", config).expect(0).out, "ps 0 waiting for worker 1")
     workers[0].end_within(2)
     ps.end_within(2)
-    workers[1].signal(signal.SIGCONT)
+    workers[1].send(signal.SIGCONT)
     workers[1].wait()
 
 
@@ -68,7 +68,7 @@ def sigterm_ends_a_ps_in_the_middle_of_pushes(case):
     for worker in workers:
         worker.wait_for("training")
     for process in reversed(ps):
-        process.signal(signal.SIGTERM)
+        process.send(signal.SIGTERM)
     began = time.monotonic()
     for process in ps:
         process.expect(0)
@@ -106,12 +106,12 @@ def ctrl_c_ends_a_run_cleanly(case):
 
 @test
 def ctrl_c_twice_ends_a_run_at_once(case):
-    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER, shutdown_grace="30s")
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER, shutdown_grace_ms="30000")
     run = case.start("shardgrad", "run", config)
     pids = case.watch_children(run, 4)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)  # none of them hears SIGTERM
-    run.signal(signal.SIGINT)
+    run.send(signal.SIGINT)
     run.wait_for("once more")
     run.end_within(2, signal.SIGINT, 130)
     check(not any(alive(pid) for pid in pids), "nothing is left behind")
@@ -119,7 +119,7 @@ def ctrl_c_twice_ends_a_run_at_once(case):
 
 @test
 def a_process_that_does_not_stop_is_killed_after_the_grace(case):
-    config = case.config(workers=1, train__steps=FOR_EVER, shutdown_grace="500ms")
+    config = case.config(workers=1, train__steps=FOR_EVER, shutdown_grace_ms="500")
     run = case.start("shardgrad", "run", config)
     pids = case.watch_children(run, 2)
     for pid in pids:
@@ -134,7 +134,7 @@ def kill_9_of_a_run_leaves_nothing_behind(case):
     run = case.start("shardgrad", "run", config)
     pids = case.watch_children(run, 4)
     run.wait_for(r"epoch .* step [1-9]")
-    run.signal(signal.SIGKILL)
+    run.send(signal.SIGKILL)
     run.wait()
     ended(pids, 4)
     case.train(config, "--set", "train.steps=3")

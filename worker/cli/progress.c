@@ -71,12 +71,14 @@ void sg_progress_format(const sg_progress *p, const sg_progress_state *state, ch
              (unsigned long long)state->steps, (unsigned long long)p->total_steps, loss, rate, left);
 }
 
-/* Whether a plain line is due: every few seconds, if there is anything to say. */
+/* Whether a plain line is due: the first as soon as the speed is known, then every few seconds. */
 static bool plain_line_due(sg_progress *p, uint64_t now_ms, const sg_progress_state *state)
 {
-    bool news = state->steps > 0 || (state->waiting != NULL && state->waiting[0] != '\0');
-    if (!news || now_ms - p->printed_ms < PLAIN_LINE_EVERY_MS)
+    bool waiting = state->steps == 0 && state->waiting != NULL && state->waiting[0] != '\0';
+    bool first = !p->spoke && speed(p) > 0;
+    if (!first && (now_ms - p->printed_ms < PLAIN_LINE_EVERY_MS || (state->steps == 0 && !waiting)))
         return false;
+    p->spoke = p->spoke || first;
     p->printed_ms = now_ms;
     return true;
 }

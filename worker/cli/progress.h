@@ -29,7 +29,8 @@ typedef struct sg_progress {
         uint64_t at_ms, examples;
     } samples[SG_PROGRESS_SAMPLES];
     size_t n_samples;
-    uint64_t printed_ms; /* when the last plain line was printed, or when it all began */
+    uint64_t printed_ms; /* when the last plain line was printed, or 0: then the first update sets it */
+    bool spoke;          /* a plain line about steps was printed */
     bool drawn;          /* a line stands on the terminal */
 } sg_progress;
 

@@ -1,0 +1,114 @@
+#include "worker/cli/progress.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(progress, .timeout = 20);
+
+/* A progress that writes to memory. */
+typedef struct screen {
+    sg_progress progress;
+    FILE *file;
+    char *text;
+    size_t n_text;
+} screen;
+
+static void open_screen(screen *s, bool terminal)
+{
+    s->file = open_memstream(&s->text, &s->n_text);
+    sg_progress_init(&s->progress, s->file, terminal, 1000, 300);
+}
+
+static void close_screen(screen *s)
+{
+    fclose(s->file);
+    free(s->text);
+}
+
+static void update(screen *s, uint64_t now_ms, uint64_t steps)
+{
+    sg_progress_state state = {.steps = steps, .examples = steps * 100, .loss = 0.5f, .waiting = "worker 1"};
+    sg_progress_update(&s->progress, now_ms, &state);
+}
+
+Test(progress, the_line_tells_epoch_step_loss_speed_and_time_left)
+{
+    screen s;
+    open_screen(&s, true);
+    update(&s, 1000, 100);
+    update(&s, 2000, 350);
+    const char *last = strrchr(s.text, 'K') + 1;
+    cr_assert_str_eq(last, "epoch 2/4  step 350/1000  loss 0.5000  25000 examples/s  0:03 left");
+    close_screen(&s);
+}
+
+Test(progress, the_last_step_belongs_to_the_last_epoch_and_leaves_no_time)
+{
+    screen s;
+    open_screen(&s, true);
+    update(&s, 1000, 900);
+    update(&s, 2000, 1000);
+    cr_assert_str_eq(strrchr(s.text, 'K') + 1, "epoch 4/4  step 1000/1000  loss 0.5000  10000 examples/s");
+    close_screen(&s);
+}
+
+Test(progress, the_speed_is_that_of_the_newest_samples)
+{
+    screen s;
+    open_screen(&s, true);
+    for (uint64_t i = 1; i <= 20; i++)
+        update(&s, i * 1000, i);
+    for (uint64_t i = 1; i <= SG_PROGRESS_SAMPLES; i++)
+        update(&s, 20000 + i * 1000, 20 + i * 10);
+    cr_assert(strstr(strrchr(s.text, 'K'), "  1000 examples/s") != NULL, "%s", strrchr(s.text, 'K'));
+    close_screen(&s);
+}
+
+Test(progress, before_the_first_step_it_tells_who_is_waited_for)
+{
+    screen s;
+    open_screen(&s, true);
+    update(&s, 1000, 0);
+    cr_assert_str_eq(s.text, "\r\033[Kwaiting for worker 1");
+    close_screen(&s);
+}
+
+Test(progress, without_a_terminal_lines_come_once_the_speed_is_known_and_then_every_few_seconds)
+{
+    screen s;
+    open_screen(&s, false);
+    for (uint64_t i = 0; i <= 110; i++)
+        update(&s, 1000 + i * 100, i);
+    cr_assert_str_eq(s.text, "epoch 1/4  step 2/1000  loss 0.5000  1000 examples/s  1:40 left\n"
+                             "epoch 1/4  step 52/1000  loss 0.5000  1000 examples/s  1:35 left\n"
+                             "epoch 1/4  step 102/1000  loss 0.5000  1000 examples/s  1:30 left\n");
+    close_screen(&s);
+}
+
+Test(progress, a_printed_line_takes_the_place_of_the_drawn_one)
+{
+    screen s;
+    open_screen(&s, true);
+    update(&s, 1000, 1);
+    size_t before = s.n_text;
+    sg_progress_print(&s.progress, "%s | %s", "ps-0", "hello");
+    cr_assert_str_eq(s.text + before, "\r\033[Kps-0 | hello\n");
+    sg_progress_print(&s.progress, "again");
+    cr_assert(strstr(s.text, "hello\nagain\n") != NULL, "nothing to take away the second time");
+    close_screen(&s);
+}
+
+Test(progress, a_long_line_is_cut_to_the_terminal)
+{
+    screen s;
+    open_screen(&s, true);
+    char waiting[300];
+    memset(waiting, 'x', sizeof(waiting) - 1);
+    waiting[sizeof(waiting) - 1] = '\0';
+    sg_progress_state state = {.loss = NAN, .waiting = waiting};
+    sg_progress_update(&s.progress, 1000, &state);
+    cr_assert_eq(strlen(s.text), strlen("\r\033[K") + 79);
+    close_screen(&s);
+}

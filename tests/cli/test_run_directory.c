@@ -1,0 +1,88 @@
+#include "worker/cli/run_directory.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/folder.h"
+
+TestSuite(run_directory, .timeout = 20);
+
+static char folder[64];
+
+static void make_folder(void)
+{
+    strcpy(folder, "/tmp/sg-run-directory-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+static char *in_folder(const char *name)
+{
+    return sg_xprintf("%s/%s", folder, name);
+}
+
+static void put(const char *name)
+{
+    char *path = in_folder(name);
+    cr_assert_eq(sg_folder_write(path, "x", 1, NULL), SG_OK);
+    free(path);
+}
+
+static bool is_there(const char *name)
+{
+    char *path = in_folder(name);
+    bool there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+Test(run_directory, opening_makes_it_and_removes_what_an_earlier_run_left, .init = make_folder, .fini = remove_folder)
+{
+    put("run/summary.json");
+    put("run/address/ps-0");
+    put("run/log/ps-0.log");
+    put("run/checkpoints/keep");
+    char *run_dir = in_folder("run");
+    int fd;
+    cr_assert_eq(sg_run_directory_open(run_dir, &fd, NULL), SG_OK);
+    cr_assert_not(is_there("run/summary.json"));
+    cr_assert_not(is_there("run/address/ps-0"));
+    cr_assert_not(is_there("run/log/ps-0.log"));
+    cr_assert(is_there("run/checkpoints/keep"));
+    close(fd);
+    free(run_dir);
+}
+
+Test(run_directory, a_second_run_is_refused_until_the_first_has_ended, .init = make_folder, .fini = remove_folder)
+{
+    int fd, second;
+    sg_error err;
+    cr_assert_eq(sg_run_directory_open(folder, &fd, NULL), SG_OK);
+    put("summary.json");
+    cr_assert_eq(sg_run_directory_open(folder, &second, &err), SG_CONFIG);
+    cr_assert(strstr(err.message, "is used by another run") != NULL, "%s", err.message);
+    cr_assert(is_there("summary.json"), "what the first wrote stays");
+    close(fd);
+    cr_assert_eq(sg_run_directory_open(folder, &second, NULL), SG_OK);
+    close(second);
+}
+
+Test(run_directory, a_place_where_none_can_be_made_is_named, .init = make_folder, .fini = remove_folder)
+{
+    put("file");
+    char *run_dir = in_folder("file/run");
+    int fd;
+    sg_error err;
+    cr_assert_eq(sg_run_directory_open(run_dir, &fd, &err), SG_NOT_FOUND);
+    cr_assert(strstr(err.message, "file/run") != NULL, "%s", err.message);
+    free(run_dir);
+}

@@ -1,0 +1,215 @@
+#include "worker/cli/supervisor.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+TestSuite(supervisor, .timeout = 20);
+
+typedef struct watch {
+    uv_loop_t loop;
+    sg_supervisor *supervisor;
+    char lines[4096]; /* "who: line\n" in the order of arrival */
+    char finished[256];
+    int n_ended;
+    const char *stop_at; /* the line at which to stop, and to kill */
+    const char *kill_at;
+} watch;
+
+static void on_line(void *user, const char *who, const char *line)
+{
+    watch *w = user;
+    size_t used = strlen(w->lines);
+    snprintf(w->lines + used, sizeof(w->lines) - used, "%s: %s\n", who, line);
+    if (w->stop_at != NULL && strcmp(line, w->stop_at) == 0)
+        sg_supervisor_stop(w->supervisor);
+    if (w->kill_at != NULL && strcmp(line, w->kill_at) == 0)
+        sg_supervisor_kill(w->supervisor);
+}
+
+static void on_finished(void *user, const char *who, size_t n_alive)
+{
+    watch *w = user;
+    size_t used = strlen(w->finished);
+    snprintf(w->finished + used, sizeof(w->finished) - used, "%s %zu;", who, n_alive);
+}
+
+static void on_ended(void *user)
+{
+    watch *w = user;
+    w->n_ended++;
+}
+
+static void begin(watch *w, uint64_t grace_ms)
+{
+    *w = (watch){.n_ended = 0};
+    uv_loop_init(&w->loop);
+    w->supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w->loop,
+                                                                  .grace_ms = grace_ms,
+                                                                  .shared_fd = -1,
+                                                                  .on_line = on_line,
+                                                                  .on_finished = on_finished,
+                                                                  .on_ended = on_ended,
+                                                                  .user = w});
+}
+
+static void start(watch *w, const char *who, const char *script)
+{
+    char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, (char *)(uintptr_t)script, NULL};
+    sg_error err;
+    cr_assert_eq(sg_supervisor_start(w->supervisor, who, argv, &err), SG_OK);
+}
+
+/* Runs until all have ended; returns the exit code of the first failure. No child may be left. */
+static int run(watch *w, sg_error *err)
+{
+    uv_run(&w->loop, UV_RUN_DEFAULT);
+    cr_assert_eq(w->n_ended, 1);
+    cr_assert_eq(sg_supervisor_n_alive(w->supervisor), 0);
+    cr_assert(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "a child is left");
+    int code = sg_supervisor_failure(w->supervisor, err);
+    sg_supervisor_destroy(w->supervisor);
+    uv_run(&w->loop, UV_RUN_DEFAULT);
+    cr_assert_eq(uv_loop_close(&w->loop), 0);
+    return code;
+}
+
+Test(supervisor, lines_come_with_the_name_of_who_wrote_them)
+{
+    watch w;
+    begin(&w, 1000);
+    start(&w, "ps-0", "echo one >&2; printf 'two\\n\\nno newline' >&2; echo to stdout");
+    cr_assert_eq(run(&w, NULL), 0);
+    cr_assert_str_eq(w.lines, "ps-0: one\nps-0: two\nps-0: \nps-0: no newline\n");
+    cr_assert_str_eq(w.finished, "ps-0 0;");
+}
+
+Test(supervisor, a_very_long_line_is_cut_in_pieces)
+{
+    watch w;
+    begin(&w, 1000);
+    start(&w, "a", "head -c 10000 /dev/zero | tr '\\0' x >&2");
+    cr_assert_eq(run(&w, NULL), 0);
+    cr_assert_eq(strlen(w.lines), sizeof(w.lines) - 1, "more than what the test keeps");
+    cr_assert_str_eq(w.finished, "a 0;");
+}
+
+Test(supervisor, a_failure_stops_the_others_and_is_told_with_its_last_word)
+{
+    watch w;
+    begin(&w, 10000);
+    start(&w, "a", "exec sleep 1000");
+    start(&w, "b", "echo it broke >&2; exit 65");
+    start(&w, "c", "exec sleep 1000");
+    sg_error err;
+    cr_assert_eq(run(&w, &err), 65);
+    cr_assert_str_eq(err.message, "b failed with exit code 65: it broke");
+    cr_assert_str_eq(w.finished, "");
+}
+
+Test(supervisor, the_last_word_is_the_last_error_not_the_last_line)
+{
+    watch w;
+    begin(&w, 1000);
+    start(&w, "a",
+          "echo '2026-11-29T10:15:02.123Z ERROR worker-0 ended status=DATA' >&2;"
+          "echo '2026-11-29T10:15:02.124Z INFO worker-0 closed' >&2; exit 69");
+    sg_error err;
+    cr_assert_eq(run(&w, &err), 69);
+    cr_assert_str_eq(err.message, "a failed with exit code 69: ended status=DATA");
+}
+
+Test(supervisor, a_signal_from_elsewhere_is_a_lost_peer_and_a_crash_is_a_bug)
+{
+    static const struct {
+        const char *script, *message;
+        int code;
+    } cases[] = {{"kill -9 $$", "a was ended by signal 9 (Killed)", 69},
+                 {"kill -ABRT $$", "a was ended by signal 6 (Aborted)", 70}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {
+        watch w;
+        begin(&w, 1000);
+        start(&w, "a", cases[i].script);
+        sg_error err;
+        cr_assert_eq(run(&w, &err), cases[i].code);
+        cr_assert_str_eq(err.message, cases[i].message);
+    }
+}
+
+Test(supervisor, what_ends_after_a_stop_is_no_failure)
+{
+    watch w;
+    begin(&w, 10000);
+    w.stop_at = "ready";
+    start(&w, "a", "trap 'exit 3' TERM; echo ready >&2; while :; do sleep 0.01; done");
+    cr_assert_eq(run(&w, NULL), 0);
+}
+
+Test(supervisor, who_does_not_stop_is_killed_after_the_grace)
+{
+    watch w;
+    begin(&w, 50);
+    w.stop_at = "ready";
+    start(&w, "a", "trap '' TERM; echo ready >&2; while :; do sleep 0.01; done");
+    cr_assert_eq(run(&w, NULL), 0);
+}
+
+Test(supervisor, kill_does_not_wait_for_the_grace)
+{
+    watch w;
+    begin(&w, 1000000);
+    w.stop_at = w.kill_at = "ready";
+    start(&w, "a", "trap '' TERM; echo ready >&2; while :; do sleep 0.01; done");
+    cr_assert_eq(run(&w, NULL), 0);
+}
+
+Test(supervisor, a_program_that_is_not_there_stops_those_that_run)
+{
+    watch w;
+    begin(&w, 10000);
+    start(&w, "a", "exec sleep 1000");
+    char *argv[] = {(char[]){"/no/such/program"}, NULL};
+    sg_error err;
+    cr_assert_eq(sg_supervisor_start(w.supervisor, "b", argv, &err), SG_NOT_FOUND);
+    cr_assert_str_eq(err.message, "cannot start b (/no/such/program): no such file or directory");
+    cr_assert_eq(run(&w, NULL), 0, "the caller knows from the start");
+}
+
+Test(supervisor, a_shared_descriptor_is_open_in_the_child)
+{
+    watch w;
+    begin(&w, 1000);
+    int ends[2];
+    cr_assert_eq(pipe(ends), 0);
+    sg_supervisor_destroy(w.supervisor);
+    w.supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w.loop,
+                                                                 .shared_fd = ends[1],
+                                                                 .on_line = on_line,
+                                                                 .on_finished = on_finished,
+                                                                 .on_ended = on_ended,
+                                                                 .user = &w});
+    start(&w, "a", "echo x >&3");
+    cr_assert_eq(run(&w, NULL), 0);
+    char byte;
+    cr_assert_eq(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+Test(supervisor, a_log_line_is_taken_apart)
+{
+    char level;
+    cr_assert_str_eq(sg_supervisor_log_text("2026-11-29T10:15:02.123Z WARN ps-0 waiting for=x", &level),
+                     "waiting for=x");
+    cr_assert_eq(level, 'W');
+    const char *other[] = {"", "plain", "2026-11-29T10:15:02.123Z", "2026-11-29T10:15:02.123Z SHOUT ps-0 x",
+                           "2026-11-29T10:15:02.123Z INFO"};
+    for (size_t i = 0; i < SG_ARRAY_LEN(other); i++) {
+        cr_assert_str_eq(sg_supervisor_log_text(other[i], &level), other[i]);
+        cr_assert_eq(level, i == 4 ? 'I' : '\0');
+    }
+}
