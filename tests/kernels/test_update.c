@@ -57,7 +57,7 @@ Test(update, three_steps_of_each_rule_give_the_values_that_pytorch_gives)
             sg_update_part part = {.gradient = golden_gradients[step], .scale = 1};
             sg_update_apply(&update, N_GOLDEN, w, w, (float *[]){first, second}, &part, 1);
             for (size_t e = 0; e < N_GOLDEN; e++)
-                cr_assert_float_eq(w[e], goldens[i].values[step][e], 1e-6, "rule %u, step %zu, element %zu: %.9f", i,
+                cr_assert_float_eq(w[e], goldens[i].values[step][e], 1e-6, "rule %zu, step %zu, element %zu: %.9f", i,
                                    step, e, (double)w[e]);
         }
     }
