@@ -1,0 +1,93 @@
+#include "worker/train/interruptible.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+TestSuite(interruptible, .timeout = 20);
+
+typedef struct work_state {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool stopped;
+    int send;          /* signal that the work sends to its own process; 0: none */
+    bool ignores_stop; /* and sends it once more */
+} work_state;
+
+static sg_status work(void *user, sg_error *err)
+{
+    work_state *w = user;
+    if (w->send == 0)
+        return sg_error_set(err, SG_DATA, "its own end");
+    kill(getpid(), w->send);
+    pthread_mutex_lock(&w->mutex);
+    while (!w->stopped)
+        pthread_cond_wait(&w->changed, &w->mutex);
+    pthread_mutex_unlock(&w->mutex);
+    if (w->ignores_stop) {
+        kill(getpid(), w->send);
+        for (;;)
+            pause();
+    }
+    return sg_error_set(err, SG_CANCELLED, "stopped");
+}
+
+static void stop(void *user)
+{
+    work_state *w = user;
+    pthread_mutex_lock(&w->mutex);
+    w->stopped = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static sg_status run(work_state *w, int *signal_number, sg_error *err)
+{
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    sg_interruptible interruptible = {.work = work, .stop = stop, .user = w};
+    return sg_interruptible_run(&interruptible, signal_number, err);
+}
+
+Test(interruptible, without_a_signal_it_returns_what_the_work_returns)
+{
+    work_state w = {.send = 0};
+    int number = 99;
+    sg_error err;
+    cr_assert_eq(run(&w, &number, &err), SG_DATA);
+    cr_assert_eq(number, 0);
+    cr_assert_str_eq(err.message, "its own end");
+    cr_assert_eq(sg_interruptible_exit_code(SG_DATA, number), 65);
+}
+
+Test(interruptible, a_signal_stops_the_work_and_decides_the_exit_code)
+{
+    static const struct {
+        int number, code;
+    } cases[] = {{SIGTERM, 0}, {SIGINT, 130}, {SIGHUP, 0}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {
+        work_state w = {.send = cases[i].number};
+        int number;
+        sg_error err;
+        cr_assert_eq(run(&w, &number, &err), SG_CANCELLED);
+        cr_assert_eq(number, cases[i].number);
+        cr_assert_eq(sg_interruptible_exit_code(SG_CANCELLED, number), cases[i].code);
+    }
+    cr_assert_eq(sg_interruptible_exit_code(SG_DATA, SIGTERM), 65, "what failed before the signal stays a failure");
+}
+
+Test(interruptible, a_second_signal_ends_the_process_at_once)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        work_state w = {.send = SIGINT, .ignores_stop = true};
+        int number;
+        (void)!run(&w, &number, NULL);
+        _exit(1);
+    }
+    int status;
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 130);
+}

@@ -1,0 +1,146 @@
+#include "worker/train/workload.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/train/fixture.h"
+#include "worker/train/evaluate.h"
+
+TestSuite(workload, .timeout = 20);
+
+static sg_workload *create(const job *j)
+{
+    sg_workload *w;
+    sg_error err = {0};
+    cr_assert_eq(sg_workload_create(j->config, true, &w, &err), SG_OK, "%s", err.message);
+    return w;
+}
+
+Test(workload, steps_follow_from_examples_batch_and_epochs_unless_the_file_says)
+{
+    sg_config config = {0};
+    config.train.batch = 32;
+    config.train.epochs = 5;
+    cr_assert_eq(sg_workload_steps_per_epoch(&config, 100), 4);
+    cr_assert_eq(sg_workload_steps_per_epoch(&config, 96), 3);
+    cr_assert_eq(sg_workload_total_steps(&config, 100), 20);
+    config.train.steps = 7;
+    cr_assert_eq(sg_workload_total_steps(&config, 100), 7);
+}
+
+Test(workload, the_short_batch_of_each_epoch_is_counted)
+{
+    job j;
+    job_init(&j, "", NULL);
+    sg_workload *w = create(&j);
+    const uint64_t wanted[] = {0, 32, 64, 96, 100, 132};
+    for (uint64_t i = 0; i < SG_ARRAY_LEN(wanted); i++)
+        cr_assert_eq(sg_workload_examples(w, i), wanted[i]);
+    cr_assert_eq(sg_workload_examples(w, 20), 500);
+    sg_workload_destroy(w);
+    job_deinit(&j);
+}
+
+Test(workload, the_hash_is_a_function_of_the_values)
+{
+    job j;
+    job_init(&j, "", NULL);
+    sg_workload *a = create(&j), *b = create(&j);
+    char of_a[SG_WORKLOAD_HASH_BYTES], of_b[SG_WORKLOAD_HASH_BYTES];
+    sg_workload_hash(a, of_a);
+    sg_workload_hash(b, of_b);
+    cr_assert_str_eq(of_a, of_b);
+    cr_assert_eq(strlen(of_a), 64);
+    b->model->variables[b->model->n_variables - 1].value[9] += 1;
+    sg_workload_hash(b, of_b);
+    cr_assert_str_neq(of_a, of_b);
+    sg_workload_destroy(a);
+    sg_workload_destroy(b);
+    job_deinit(&j);
+}
+
+/* The hash of one variable "abc" would be that of its bytes: known from FIPS 180-2. */
+Test(workload, the_hash_is_sha_256_of_the_bytes)
+{
+    float value;
+    memcpy(&value, "abcd", 4);
+    sg_variable variable = {.name = "v", .value = &value};
+    sg_model model = {.variables = &variable, .n_variables = 1};
+    sg_workload w = {.model = &model};
+    char hash[SG_WORKLOAD_HASH_BYTES];
+    sg_workload_hash(&w, hash);
+    cr_assert_str_eq(hash, "88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589");
+}
+
+Test(workload, the_parts_of_a_batch_add_up_to_the_whole)
+{
+    job j;
+    job_init(&j, "", NULL);
+    sg_workload *w = create(&j);
+    sg_step whole = {.number = 3, .size = 1}; /* the short batch, 4 examples */
+    cr_assert_eq(sg_workload_gradient(w, &whole, 4, NULL), SG_OK);
+    cr_assert_eq(whole.examples, 4);
+    uint64_t examples = 0;
+    double loss = 0;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        sg_step part = {.number = 3, .rank = rank, .size = 3};
+        cr_assert_eq(sg_workload_gradient(w, &part, 4, NULL), SG_OK);
+        examples += part.examples;
+        loss += (double)part.loss * (double)part.examples;
+    }
+    cr_assert_eq(examples, 4);
+    cr_assert_float_eq(loss / 4, whole.loss, 1e-5);
+    sg_workload_destroy(w);
+    job_deinit(&j);
+}
+
+Test(workload, more_workers_than_rows_leaves_some_without_and_with_gradients_of_zero)
+{
+    job j;
+    job_init(&j, "", NULL);
+    sg_workload *w = create(&j);
+    sg_step none = {.number = 3, .rank = 0, .size = 5, .loss = 7, .examples = 7};
+    cr_assert_eq(sg_workload_gradient(w, &none, 4, NULL), SG_OK);
+    cr_assert_eq(none.examples, 0);
+    cr_assert_eq(none.loss, 0);
+    for (size_t i = 0; i < w->model->n_variables; i++)
+        for (size_t e = 0; e < sg_workload_n_elems(&w->model->variables[i]); e++)
+            cr_assert_eq(w->model->variables[i].gradient[e], 0);
+    sg_workload_destroy(w);
+    job_deinit(&j);
+}
+
+Test(workload, evaluation_sees_every_test_example_and_can_be_stopped)
+{
+    job j;
+    job_init(&j, "", NULL);
+    sg_workload *w = create(&j);
+    double accuracy;
+    cr_assert_eq(sg_evaluate_accuracy(w, &accuracy, NULL), SG_OK);
+    cr_assert_float_eq(accuracy * 50, round(accuracy * 50), 1e-9, "a multiple of 1/50");
+    sg_workload_stop(w);
+    cr_assert_eq(sg_evaluate_accuracy(w, &accuracy, NULL), SG_CANCELLED);
+    sg_workload_destroy(w);
+    job_deinit(&j);
+}
+
+Test(workload, a_test_set_of_another_image_size_is_wrong_data)
+{
+    job j;
+    job_init(&j, "", NULL);
+    char path[96];
+    snprintf(path, sizeof(path), "%s/test-images", j.folder);
+    FILE *file = fopen(path, "wb");
+    static const uint8_t header[] = {0, 0, 8, 3, 0, 0, 0, 50, 0, 0, 0, 1, 0, 0, 0, 1};
+    fwrite(header, 1, sizeof(header), file);
+    fwrite((uint8_t[50]){0}, 1, 50, file);
+    fclose(file);
+    sg_workload *w;
+    sg_error err;
+    cr_assert_eq(sg_workload_create(j.config, true, &w, &err), SG_DATA);
+    cr_assert(strstr(err.message, "test-images") != NULL, "%s", err.message);
+    cr_assert_eq(sg_workload_create(j.config, false, &w, &err), SG_OK, "who does not evaluate does not care");
+    sg_workload_destroy(w);
+    job_deinit(&j);
+}
