@@ -174,7 +174,9 @@ static void out_of_memory(size_t n, size_t element_bytes)
 
 void *sg_xcalloc(size_t n, size_t element_bytes)
 {
-    void *memory = n == 0 || element_bytes == 0 ? calloc(1, 1) : calloc(n, element_bytes);
+    size_t n_bytes;
+    bool fits = !__builtin_mul_overflow(n, element_bytes, &n_bytes);
+    void *memory = fits ? calloc(n_bytes > 0 ? n_bytes : 1, 1) : NULL;
     if (memory == NULL)
         out_of_memory(n, element_bytes);
     return memory;
@@ -182,7 +184,9 @@ void *sg_xcalloc(size_t n, size_t element_bytes)
 
 void *sg_xrealloc(void *old, size_t n, size_t element_bytes)
 {
-    void *memory = n == 0 || element_bytes == 0 ? realloc(old, 1) : reallocarray(old, n, element_bytes);
+    size_t n_bytes;
+    bool fits = !__builtin_mul_overflow(n, element_bytes, &n_bytes);
+    void *memory = fits ? realloc(old, n_bytes > 0 ? n_bytes : 1) : NULL;
     if (memory == NULL)
         out_of_memory(n, element_bytes);
     return memory;
