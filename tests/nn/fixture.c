@@ -1,0 +1,52 @@
+/* tests/nn/fixture.c - see fixture.h. */
+#include "tests/nn/fixture.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/status.h"
+#include "worker/nn/initializer.h"
+
+#define STEP 1e-5
+
+double *sg_fixture_noise(const char *name, size_t n)
+{
+    float *single = sg_xcalloc(n + 1, sizeof *single);
+    double *x = sg_xcalloc(n + 1, sizeof *x);
+    sg_initializer_uniform(11, name, 1, 0, n, single);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (double)single[i];
+    free(single);
+    return x;
+}
+
+static double loss_of(sg_tape *tape, sg_fixture_pass pass, void *user)
+{
+    sg_error err = {0};
+    sg_tape_begin(tape);
+    double loss = sg_tape_get(tape, pass(tape, user), 0);
+    cr_assert(sg_tape_check(tape, &err) == SG_OK, "%s", err.message);
+    return loss;
+}
+
+void sg_fixture_check_gradient(sg_fixture_pass pass, void *user, double *values, const double *gradient, size_t n,
+                               const char *what)
+{
+    sg_error err = {0};
+    sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
+    sg_tape_begin(tape);
+    cr_assert(sg_tape_backward(tape, pass(tape, user), &err) == SG_OK, "%s", err.message);
+    for (size_t i = 0; i < n; i++) {
+        double value = values[i];
+        values[i] = value + STEP;
+        double above = loss_of(tape, pass, user);
+        values[i] = value - STEP;
+        double below = loss_of(tape, pass, user);
+        values[i] = value;
+        double slope = (above - below) / (2 * STEP);
+        cr_assert(fabs(gradient[i] - slope) <= 1e-6 * fmax(1, fabs(slope)), "%s, element %zu: %.9g, slope %.9g", what,
+                  i, gradient[i], slope);
+    }
+    sg_tape_destroy(tape);
+}

@@ -1,0 +1,18 @@
+/* tests/nn/fixture.h - shared by the tests of the tape and its layers. */
+#ifndef SG_TESTS_NN_FIXTURE_H
+#define SG_TESTS_NN_FIXTURE_H
+
+#include "worker/nn/layers.h"
+
+/* n numbers in [-1, 1), a function of the name; freed by free(). */
+double *sg_fixture_noise(const char *name, size_t n);
+
+/* Builds a pass and returns its loss. */
+typedef sg_tensor *(*sg_fixture_pass)(sg_tape *tape, void *user);
+
+/* Asserts that `gradient`[n], as filled by going back from the pass's loss in double precision, is the slope of the
+ * loss in each of `values`[n], by central differences: within 1e-6 of the larger of 1 and the slope. */
+void sg_fixture_check_gradient(sg_fixture_pass pass, void *user, double *values, const double *gradient, size_t n,
+                               const char *what);
+
+#endif
