@@ -94,15 +94,13 @@ void sg_rpc_call_arm(sg_rpc_queue *queue, const sg_rpc_route *route)
 {
     sg_rpc_call *call = sg_xcalloc(1, sizeof(*call));
     sg_rpc_server_hold(queue->server);
-    call->on_arrived.on_done = on_arrived;
-    call->on_replied.on_done = on_replied;
-    call->on_closed.on_done = on_closed;
     call->server = queue->server;
     call->queue = queue;
     call->route = route;
     atomic_init(&call->refs, 1);
     grpc_metadata_array_init(&call->metadata);
     grpc_call_details_init(&call->details);
+    sg_rpc_event_prepare(&call->on_arrived, on_arrived);
     grpc_call_error error =
         route != NULL ? grpc_server_request_registered_call(queue->server->grpc, route->registered, &call->grpc,
                                                             &call->deadline, &call->metadata, &call->request.buffer,
@@ -141,6 +139,7 @@ void sg_rpc_call_watch(sg_rpc_call *call, void (*on_gone)(void *user, sg_rpc_cal
     call->on_gone_user = user;
     atomic_fetch_add_explicit(&call->refs, 1, memory_order_relaxed);
     grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &call->cancelled};
+    sg_rpc_event_prepare(&call->on_closed, on_closed);
     SG_ASSERT(grpc_call_start_batch(call->grpc, &close, 1, &call->on_closed, NULL) == GRPC_CALL_OK);
 }
 
@@ -181,6 +180,7 @@ static void send_answer(sg_rpc_call *call, sg_wire_message *message, const sg_er
         ops[1].data.send_status_from_server.status_details = &text;
     }
     sg_wire_message_deinit(&call->request);
+    sg_rpc_event_prepare(&call->on_replied, on_replied);
     SG_ASSERT(grpc_call_start_batch(call->grpc, ops, n_ops, &call->on_replied, NULL) == GRPC_CALL_OK);
     grpc_slice_unref(text);
     sg_rpc_server_unhold(server);

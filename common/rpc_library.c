@@ -3,6 +3,7 @@
 #include "common/rpc_library.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include <grpc/support/log.h>
@@ -85,6 +86,11 @@ void sg_rpc_library_log_detach(const sg_log *log)
     free(entry);
 }
 
+void sg_rpc_event_prepare(sg_rpc_event *event, sg_rpc_event_fn on_done)
+{
+    atomic_store_explicit(&event->on_done, on_done, memory_order_release);
+}
+
 void sg_rpc_library_poll(grpc_completion_queue *queue)
 {
     for (;;) {
@@ -92,7 +98,7 @@ void sg_rpc_library_poll(grpc_completion_queue *queue)
         if (event.type == GRPC_QUEUE_SHUTDOWN)
             return;
         sg_rpc_event *done = event.tag;
-        done->on_done(done, event.success != 0);
+        atomic_load_explicit(&done->on_done, memory_order_acquire)(done, event.success != 0);
     }
 }
 

@@ -9,9 +9,14 @@
 
 /* A tag of gRPC is the address of one of these, embedded in what the event is about. */
 typedef struct sg_rpc_event sg_rpc_event;
+typedef void (*sg_rpc_event_fn)(sg_rpc_event *event, bool ok);
 struct sg_rpc_event {
-    void (*on_done)(sg_rpc_event *event, bool ok);
+    _Atomic(sg_rpc_event_fn) on_done;
 };
+
+/* To be called last before gRPC gets the tag. on_done, on whatever thread, sees all that was written before: gRPC
+ * promises that, too, but not in a way that ThreadSanitizer can follow. */
+void sg_rpc_event_prepare(sg_rpc_event *event, sg_rpc_event_fn on_done);
 
 /* Starts gRPC, or counts one more user of it. The last release ends it and must not come from a thread of gRPC's. */
 void sg_rpc_library_retain(void);

@@ -61,7 +61,6 @@ static sg_rpc_server *server_alloc(const sg_rpc_server_options *options)
     atomic_init(&server->holds, 1);
     server->log = options->log;
     server->message_limit = sg_rpc_args_message_limit(options->message_bytes);
-    server->on_shut_down.on_done = on_shut_down;
     return server;
 }
 
@@ -198,6 +197,7 @@ void sg_rpc_server_stop(sg_rpc_server *server, uint64_t grace_ms)
 {
     SG_ASSERT(!atomic_exchange(&server->stopping, true));
     atomic_store(&server->serving, false);
+    sg_rpc_event_prepare(&server->on_shut_down, on_shut_down);
     grpc_server_shutdown_and_notify(server->grpc, server->queues[0].queue, &server->on_shut_down);
     sg_rpc_server_unhold(server); /* the server's own */
     wait_until_gone(server, grace_ms);

@@ -245,7 +245,7 @@ void outcome_deinit(outcome *o)
 
 sg_rpc_client *client_make(uint64_t message_bytes)
 {
-    return sg_rpc_client_create(&(sg_rpc_client_options){.threads = 1, .message_bytes = message_bytes});
+    return sg_rpc_client_create(&(sg_rpc_client_options){.threads = 2, .message_bytes = message_bytes});
 }
 
 typedef struct counted {
