@@ -98,7 +98,7 @@ static sg_status read_shape(reader *r, uint32_t rank, sg_idx *idx)
 static sg_status read_elements(reader *r, sg_idx *idx)
 {
     uint64_t most = gzdirect(r->file) ? r->file_bytes : r->file_bytes * MAX_EXPANSION;
-    if (idx->n_bytes > most)
+    if (idx->n_bytes + 4 + 4 * idx->rank > most)
         return sg_error_set(r->err, SG_DATA,
                             "%s: its header promises %zu bytes, but the file has only %llu: get the file anew", r->path,
                             idx->n_bytes, (unsigned long long)r->file_bytes);
