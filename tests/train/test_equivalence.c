@@ -1,0 +1,132 @@
+/* N workers with batch b equal one worker with batch N * b, up to rounding: design of the rounds and of the batches as
+ * a whole. On Fashion-MNIST where it is installed (a plain build), for 20 and for 500 steps; the 469th is the short
+ * batch at the end of the first epoch. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/folder.h"
+#include "tests/train/cluster.h"
+
+#define N_STEPS     500u
+#define EARLY_STEPS 20u
+#define FOLDER      "/usr/share/datasets/fashion-mnist"
+
+TestSuite(equivalence, .timeout = 300);
+
+typedef struct setting {
+    char folder[64], path[96], run_dir[96];
+} setting;
+
+static bool is_slow_build(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return true;
+#else
+    return false;
+#endif
+}
+
+static void setting_init(setting *s, const char *hidden)
+{
+    strcpy(s->folder, "/tmp/sg-equivalence-XXXXXX");
+    cr_assert_not_null(mkdtemp(s->folder));
+    snprintf(s->path, sizeof(s->path), "%s/cluster.yaml", s->folder);
+    snprintf(s->run_dir, sizeof(s->run_dir), "%s/run", s->folder);
+    char *text = sg_xprintf("update: {rule: momentum, learning_rate: 0.05}\ntrain: {steps: %u}\nmodel: {hidden: %s}\n"
+                            "data: {train_images: " FOLDER "/train-images-idx3-ubyte.gz, "
+                            "train_labels: " FOLDER "/train-labels-idx1-ubyte.gz, "
+                            "test_images: " FOLDER "/t10k-images-idx3-ubyte.gz, "
+                            "test_labels: " FOLDER "/t10k-labels-idx1-ubyte.gz}\n",
+                            N_STEPS, hidden);
+    cr_assert_eq(sg_folder_write(s->path, text, strlen(text), NULL), SG_OK);
+    free(text);
+}
+
+static void setting_deinit(setting *s)
+{
+    char command[96];
+    snprintf(command, sizeof(command), "rm -r %s", s->folder);
+    cr_assert_eq(system(command), 0);
+}
+
+static void train(const setting *s, uint32_t n_workers, const char *batch, const char *slice_bytes, cluster_result *out)
+{
+    char set_batch[64], set_slice[64];
+    snprintf(set_batch, sizeof(set_batch), "train.batch=%s", batch);
+    snprintf(set_slice, sizeof(set_slice), "slice_bytes=%s", slice_bytes);
+    cluster_spec spec = {.config_path = s->path,
+                         .set = (const char *const[]){set_batch, set_slice, NULL},
+                         .run_dir = s->run_dir,
+                         .n_ps = n_workers == 1 ? 1 : 2,
+                         .n_workers = n_workers,
+                         .early_steps = EARLY_STEPS};
+    cluster_train(&spec, out);
+}
+
+/* norm(a - b) / norm(b - start) */
+static double distance(const float *a, const float *b, const float *start, size_t n)
+{
+    double difference = 0, way = 0;
+    for (size_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        way += ((double)b[i] - start[i]) * ((double)b[i] - start[i]);
+    }
+    return sqrt(difference) / sqrt(way);
+}
+
+static void compare(const cluster_result *many, const cluster_result *one, const char *what)
+{
+    const sg_model *start = one->start;
+    double worst_early = 0, worst_end = 0;
+    for (size_t i = 0; i < start->n_variables; i++) {
+        const sg_variable *v = &start->variables[i];
+        size_t n = sg_workload_n_elems(v);
+        double early = distance(many->early[i], one->early[i], v->value, n);
+        double end = distance(many->model->variables[i].value, one->model->variables[i].value, v->value, n);
+        worst_early = fmax(worst_early, early);
+        worst_end = fmax(worst_end, end);
+        cr_assert(early <= 1e-5, "%s: %s differs by %g after %u steps", what, v->name, early, EARLY_STEPS);
+        cr_assert(end <= 1e-2, "%s: %s differs by %g after %u steps", what, v->name, end, N_STEPS);
+    }
+    for (size_t step = 0; step < N_STEPS; step++)
+        cr_assert_eq(many->examples[step], one->examples[step], "%s: examples of step %zu", what, step);
+    fprintf(stderr, "%s: %.1e after %u steps, %.1e after %u\n", what, worst_early, EARLY_STEPS, worst_end, N_STEPS);
+}
+
+/* Compares clusters of so many workers (0-terminated) with one worker, all with this global batch. */
+static void check_batch(const char *batch, const uint32_t *n_workers)
+{
+    if (is_slow_build() || access(FOLDER, R_OK) != 0)
+        cr_skip_test("needs Fashion-MNIST and a build without a sanitizer");
+    static const char *const slices[] = {"4096", "1MiB"};
+    const char *hidden = getenv("SG_EQUIVALENCE_HIDDEN");
+    setting s;
+    setting_init(&s, hidden != NULL ? hidden : "[32]");
+    for (size_t i = 0; i < SG_ARRAY_LEN(slices); i++) {
+        cluster_result one, many;
+        train(&s, 1, batch, slices[i], &one);
+        for (const uint32_t *n = n_workers; *n != 0; n++) {
+            char what[96];
+            snprintf(what, sizeof(what), "%u workers, batch %s, slices of %s", *n, batch, slices[i]);
+            train(&s, *n, batch, slices[i], &many);
+            compare(&many, &one, what);
+            cluster_result_deinit(&many);
+        }
+        cluster_result_deinit(&one);
+    }
+    setting_deinit(&s);
+}
+
+Test(equivalence, two_times_64_and_four_times_32_equal_128)
+{
+    check_batch("128", (const uint32_t[]){2, 4, 0});
+}
+
+Test(equivalence, three_times_43_equals_129)
+{
+    check_batch("129", (const uint32_t[]){3, 0});
+}

@@ -1,0 +1,134 @@
+#include "worker/train/trainer.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/train/cluster.h"
+#include "tests/train/fixture.h"
+#include "worker/train/local.h"
+
+TestSuite(trainer, .timeout = 120);
+
+static void train(const job *j, uint32_t n_ps, uint32_t n_workers, const char *const *set, cluster_result *result)
+{
+    char run_dir[96];
+    snprintf(run_dir, sizeof(run_dir), "%s/run", j->folder);
+    cluster_spec spec = {.config_path = j->path, .set = set, .run_dir = run_dir, .n_ps = n_ps, .n_workers = n_workers};
+    cluster_train(&spec, result);
+}
+
+static void train_local(const job *j, sg_summary *summary)
+{
+    sg_workload *w;
+    cr_assert_eq(sg_workload_create(j->config, true, &w, NULL), SG_OK);
+    sg_local_options options = {.workload = w};
+    cr_assert_eq(sg_local_run(&options, summary, NULL), SG_OK);
+    sg_workload_destroy(w);
+}
+
+Test(trainer, one_worker_gives_the_parameters_of_training_in_one_process_bit_for_bit)
+{
+    static const char *const rules[] = {"sgd", "momentum", "nesterov", "adam"};
+    for (size_t i = 0; i < SG_ARRAY_LEN(rules); i++) {
+        char extra[160];
+        snprintf(extra, sizeof(extra),
+                 "slice_bytes: 256\nupdate: {rule: %s, learning_rate: 0.02, weight_decay: 0.01, schedule: cosine, "
+                 "warmup_steps: 3, decay_steps: 15}\n",
+                 rules[i]);
+        job j;
+        job_init(&j, extra, NULL);
+        sg_summary local;
+        train_local(&j, &local);
+        cluster_result cluster;
+        train(&j, 1 + (uint32_t)i % 3, 1, NULL, &cluster);
+        cr_assert_str_eq(cluster.summary.parameters_sha256, local.parameters_sha256, "%s", rules[i]);
+        cr_assert_str_eq(cluster.summary.initial_parameters_sha256, local.initial_parameters_sha256);
+        cr_assert_eq(cluster.summary.test_accuracy, local.test_accuracy);
+        cluster_result_deinit(&cluster);
+        job_deinit(&j);
+    }
+}
+
+Test(trainer, every_example_of_every_batch_is_seen_by_one_worker)
+{
+    job j;
+    job_init(&j, "", NULL);
+    for (uint32_t n_workers = 1; n_workers <= 5; n_workers += 2) {
+        cluster_result cluster;
+        train(&j, 2, n_workers, NULL, &cluster);
+        for (uint64_t step = 0; step < 20; step++)
+            cr_assert_eq(cluster.examples[step], step % 4 == 3 ? 4 : 32, "step %zu of %u workers", (size_t)step,
+                         n_workers);
+        cluster_result_deinit(&cluster);
+    }
+    job_deinit(&j);
+}
+
+Test(trainer, asynchronous_workers_take_every_batch_once_and_worker_0_has_the_newest_values)
+{
+    job j;
+    job_init(&j, "update: {mode: async, rule: momentum, learning_rate: 0.02}\n", NULL);
+    cluster_result cluster;
+    train(&j, 2, 3, (const char *const[]){"train.epochs=30", NULL}, &cluster);
+    for (uint64_t step = 0; step < 120; step++)
+        cr_assert_eq(cluster.examples[step], step % 4 == 3 ? 4 : 32, "batch %zu", (size_t)step);
+    cr_assert_str_eq(cluster.summary.mode, "async");
+    cr_assert(cluster.summary.test_accuracy > 0.5, "%f", cluster.summary.test_accuracy);
+    cluster_result_deinit(&cluster);
+    job_deinit(&j);
+}
+
+typedef struct lone_trainer {
+    sg_trainer *trainer;
+    sg_status status;
+} lone_trainer;
+
+static void *run_lone(void *user)
+{
+    lone_trainer *lone = user;
+    lone->status = sg_trainer_run(lone->trainer, NULL);
+    return NULL;
+}
+
+static sg_trainer *to_stop;
+
+/* An sg_log_fn: stops the trainer as soon as it waits for somebody. */
+static void stop_when_it_waits(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    (void)level;
+    (void)fields;
+    if (strcmp(event, "waiting") == 0) {
+        pthread_mutex_t *once = user;
+        if (pthread_mutex_trylock(once) == 0)
+            sg_trainer_stop(to_stop);
+    }
+}
+
+Test(trainer, it_stops_while_it_waits_for_peers_that_never_come)
+{
+    job j;
+    job_init(&j, "warn_after_ms: 50\n", NULL);
+    pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    sg_log log = {.fn = stop_when_it_waits, .user = &once, .min_level = SG_LOG_DEBUG};
+    lone_trainer lone = {
+        .trainer = sg_trainer_create(&(sg_trainer_options){.config = j.config, .config_path = j.path, .log = &log})};
+    to_stop = lone.trainer;
+    pthread_t thread;
+    pthread_create(&thread, NULL, run_lone, &lone);
+    pthread_join(thread, NULL);
+    cr_assert_eq(lone.status, SG_CANCELLED);
+    sg_trainer_destroy(lone.trainer);
+    job_deinit(&j);
+}
+
+Test(trainer, one_that_was_stopped_before_it_began_does_not_wait)
+{
+    job j;
+    job_init(&j, "", NULL);
+    sg_trainer *trainer = sg_trainer_create(&(sg_trainer_options){.config = j.config, .config_path = j.path});
+    sg_trainer_stop(trainer);
+    cr_assert_eq(sg_trainer_run(trainer, NULL), SG_CANCELLED);
+    sg_trainer_destroy(trainer);
+    job_deinit(&j);
+}
