@@ -1,0 +1,512 @@
+/* The public interface against a ps that does as the test says. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/address.h"
+#include "common/clock.h"
+#include "fake_ps.h"
+#include "shardgrad/shardgrad.h"
+
+#define N 40 /* elements: three slices */
+
+static fake_ps *ps;
+static float value[N], gradient[N], other_value[8], other_gradient[8];
+static const sg_variable variables[2] = {
+    {.name = "w", .rank = 1, .shape = {N}, .value = value, .gradient = gradient},
+    {.name = "v", .rank = 2, .shape = {2, 4}, .value = other_value, .gradient = other_gradient},
+};
+
+static void create(void)
+{
+    ps = fake_ps_create();
+}
+
+static void destroy(void)
+{
+    if (ps != NULL)
+        fake_ps_destroy(ps);
+}
+
+TestSuite(client, .init = create, .fini = destroy, .timeout = 30);
+
+static sg_client *open_to(const char *address)
+{
+    sg_client *client = NULL;
+    sg_error err;
+    const sg_client_options options = {.coordinator = address, .job = "job", .start_timeout_ms = 5000};
+    cr_assert_eq(sg_client_open(&options, &client, &err), SG_OK, "%s", err.message);
+    return client;
+}
+
+static sg_client *open_declared(const sg_variable *list, size_t n)
+{
+    sg_client *client = open_to(ps->address);
+    sg_error err;
+    cr_assert_eq(sg_client_declare(client, list, n, &err), SG_OK, "%s", err.message);
+    return client;
+}
+
+static void begin(sg_client *client, sg_step *step)
+{
+    sg_error err;
+    cr_assert_eq(sg_client_begin_step(client, step, &err), SG_OK, "%s", err.message);
+}
+
+static void fill(float *list, size_t n, float with)
+{
+    for (size_t i = 0; i < n; i++)
+        list[i] = with;
+}
+
+/* The report of the last step is on its way when the next one begins. */
+static void await_reported(uint64_t examples)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    while (fake_ps_get(ps, &ps->reported_examples) < examples)
+        nanosleep(&pause, NULL);
+    cr_assert_eq(fake_ps_get(ps, &ps->reported_examples), examples);
+}
+
+Test(client, wrong_options_are_refused_with_the_right_code)
+{
+    sg_client *client = NULL;
+    cr_assert_eq(sg_client_open(&(sg_client_options){0}, &client, NULL), SG_INVALID);
+    cr_assert_eq(sg_client_open(&(sg_client_options){.config = "/nowhere/at/all.yaml"}, &client, NULL), SG_NOT_FOUND);
+    const char *const set[] = {"workers", NULL};
+    cr_assert_eq(sg_client_open(&(sg_client_options){.coordinator = "127.0.0.1:1", .set = set}, &client, NULL),
+                 SG_CONFIG);
+    cr_assert_null(client);
+}
+
+Test(client, open_where_nobody_listens_is_unavailable_and_names_the_address)
+{
+    sg_client *client = NULL;
+    sg_error err;
+    const sg_client_options options = {.coordinator = "127.0.0.1:1", .start_timeout_ms = 300};
+    const uint64_t begun_ms = sg_clock_ms();
+    cr_assert_eq(sg_client_open(&options, &client, &err), SG_UNAVAILABLE, "%s", err.message);
+    cr_assert_null(client);
+    cr_assert_not_null(strstr(err.message, "127.0.0.1:1"), "%s", err.message);
+    cr_assert_lt(sg_clock_ms() - begun_ms, 2300);
+}
+
+static bool always(void *user)
+{
+    ++*(int *)user;
+    return true;
+}
+
+Test(client, open_ends_when_it_is_interrupted)
+{
+    sg_client *client = NULL;
+    int n_asked = 0;
+    const sg_client_options options = {
+        .coordinator = "127.0.0.1:1", .start_timeout_ms = 20000, .interrupted = always, .interrupted_user = &n_asked};
+    const uint64_t begun_ms = sg_clock_ms();
+    cr_assert_eq(sg_client_open(&options, &client, NULL), SG_CANCELLED);
+    cr_assert_lt(sg_clock_ms() - begun_ms, 2000);
+    cr_assert_gt(n_asked, 0);
+}
+
+Test(client, a_refused_hello_is_the_end_of_open)
+{
+    fake_ps_set(ps, refuse_hello, SG_MISMATCH);
+    sg_client *client = NULL;
+    sg_error err;
+    const sg_client_options options = {.coordinator = ps->address, .start_timeout_ms = 5000};
+    cr_assert_eq(sg_client_open(&options, &client, &err), SG_MISMATCH);
+    cr_assert_str_eq(err.message, "the fake refuses you");
+}
+
+Test(client, the_loop_of_the_manual_adds_up_exactly)
+{
+    fill(value, N, 1), fill(gradient, N, 2), fill(other_value, 8, 3), fill(other_gradient, 8, -1);
+    sg_client *client = open_declared(variables, 2);
+    sg_step step = {0};
+    sg_error err;
+    for (begin(client, &step); step.number < 10; begin(client, &step)) {
+        cr_assert_eq(value[N - 1], 1 + 2 * (float)step.number);
+        cr_assert_eq(step.learning_rate, 0.25f);
+        step.examples = 8;
+        cr_assert_eq(sg_client_end_step(client, &step, &err), SG_OK, "%s", err.message);
+    }
+    for (size_t i = 0; i < N; i++)
+        cr_assert_eq(value[i], 21);
+    for (size_t i = 0; i < 8; i++)
+        cr_assert_eq(other_value[i], -7);
+    await_reported(80);
+    sg_client_info info;
+    sg_client_get_info(client, &info);
+    cr_assert_eq(info.pushed_bytes, 10 * (N + 8) * sizeof(float));
+    cr_assert_eq(info.pulled_bytes, 10 * (N + 8) * sizeof(float));
+    cr_assert(info.sync);
+    cr_assert_eq(info.n_ps, 1);
+    sg_client_close(client);
+    cr_assert_eq(fake_ps_count(ps, &ps->n_leaves), 1);
+}
+
+Test(client, async_steps_bring_the_newest_values)
+{
+    fake_ps_set(ps, async, true);
+    fill(value, N, 0), fill(gradient, N, 1);
+    sg_client *client = open_declared(variables, 1);
+    sg_step step = {0};
+    for (begin(client, &step); step.number < 5; begin(client, &step)) {
+        step.examples = 1;
+        cr_assert_eq(sg_client_end_step(client, &step, NULL), SG_OK);
+        cr_assert_eq(value[0], (float)step.number + 1);
+    }
+    sg_client_close(client);
+}
+
+Test(client, a_step_can_be_sent_in_pieces)
+{
+    fill(value, N, 0), fill(gradient, N, 1), fill(other_value, 8, 0), fill(other_gradient, 8, 1);
+    sg_client *client = open_declared(variables, 2);
+    sg_step step = {0};
+    for (begin(client, &step); step.number < 3; begin(client, &step)) {
+        step.examples = 5;
+        sg_op *ops[4];
+        for (uint32_t i = 0; i < 2; i++) {
+            cr_assert_eq(sg_client_push(client, &step, &i, 1, &ops[i], NULL), SG_OK);
+            cr_assert_eq(sg_client_pull(client, &step, &i, 1, &ops[2 + i], NULL), SG_OK);
+        }
+        for (int i = 0; i < 4; i++)
+            cr_assert_eq(sg_op_wait(ops[i], UINT64_MAX, NULL), SG_OK);
+        for (int i = 0; i < 4; i++)
+            sg_op_destroy(ops[i]);
+        cr_assert_eq(value[7], (float)step.number + 1);
+        cr_assert_eq(other_value[7], (float)step.number + 1);
+    }
+    await_reported(15);
+    sg_client_close(client);
+}
+
+Test(client, misuse_is_an_error_and_harms_nothing)
+{
+    sg_client *client = open_to(ps->address);
+    sg_step step = {0};
+    const uint32_t first = 0, unknown = 9;
+    sg_op *op = NULL;
+    cr_assert_eq(sg_client_begin_step(client, &step, NULL), SG_INVALID);
+    cr_assert_eq(sg_client_declare(client, variables, 0, NULL), SG_INVALID);
+    cr_assert_eq(sg_client_declare(client, variables, 1, NULL), SG_OK);
+    cr_assert_eq(sg_client_declare(client, variables, 1, NULL), SG_INVALID);
+    cr_assert_eq(sg_client_end_step(client, &step, NULL), SG_INVALID);
+    begin(client, &step);
+    cr_assert_eq(sg_client_begin_step(client, &step, NULL), SG_INVALID);
+    cr_assert_eq(sg_client_push(client, &step, &unknown, 1, &op, NULL), SG_INVALID);
+    step.group = 3;
+    cr_assert_eq(sg_client_pull(client, &step, &first, 1, &op, NULL), SG_INVALID);
+    step.group = 0;
+    cr_assert_eq(sg_client_push(client, &step, &first, 1, &op, NULL), SG_OK);
+    sg_op *again;
+    cr_assert_eq(sg_client_push(client, &step, &first, 1, &again, NULL), SG_INVALID);
+    sg_op_destroy(op);
+    cr_assert_eq(sg_client_pull(client, &step, &first, 1, &op, NULL), SG_OK);
+    cr_assert_eq(sg_op_wait(op, UINT64_MAX, NULL), SG_OK);
+    sg_op_destroy(op);
+    begin(client, &step);
+    cr_assert_eq(step.number, 1);
+    sg_client_close(client);
+}
+
+Test(client, a_wait_that_times_out_does_not_give_the_buffer_back)
+{
+    fill(value, N, 4), fill(gradient, N, 0);
+    sg_client *client = open_declared(variables, 1);
+    sg_step step = {0};
+    begin(client, &step);
+    const uint32_t first = 0;
+    sg_op *push, *pull;
+    fake_ps_set(ps, hold_pulls, true);
+    cr_assert_eq(sg_client_push(client, &step, &first, 1, &push, NULL), SG_OK);
+    cr_assert_eq(sg_client_pull(client, &step, &first, 1, &pull, NULL), SG_OK);
+    cr_assert_eq(sg_op_wait(push, UINT64_MAX, NULL), SG_OK);
+    sg_error err;
+    cr_assert_eq(sg_op_wait(pull, 0, &err), SG_TIMEOUT);
+    cr_assert_eq(sg_op_wait(pull, 50, &err), SG_TIMEOUT);
+    cr_assert_not_null(strstr(err.message, "50 ms"));
+    fake_ps_await_held(ps, 1);
+    /* Whatever is still to come for this buffer comes before the op is complete. */
+    fake_ps_set(ps, hold_pulls, false);
+    sg_op_cancel(pull);
+    cr_assert_eq(sg_op_wait(pull, UINT64_MAX, &err), SG_CANCELLED);
+    fill(value, N, 99);
+    sg_op_destroy(pull);
+    sg_op_destroy(push);
+    sg_client_close(client);
+    for (size_t i = 0; i < N; i++)
+        cr_assert_eq(value[i], 99, "element %zu was written after the op was complete", i);
+}
+
+Test(client, a_pull_of_the_wrong_size_is_an_error_and_leaves_the_values_alone)
+{
+    fill(value, N, 4), fill(gradient, N, 1);
+    sg_client *client = open_declared(variables, 1);
+    sg_step step = {0};
+    begin(client, &step);
+    fake_ps_set(ps, short_pulls, true);
+    step.examples = 1;
+    sg_error err;
+    cr_assert_eq(sg_client_end_step(client, &step, &err), SG_INTERNAL, "%s", err.message);
+    cr_assert_not_null(strstr(err.message, "bytes"));
+    for (size_t i = 0; i < N; i++)
+        cr_assert_eq(value[i], 4);
+    sg_client_close(client);
+}
+
+Test(client, a_gradient_that_is_not_finite_is_left_out_as_a_whole)
+{
+    fill(value, N, 4), fill(gradient, N, 1), fill(other_value, 8, 4), fill(other_gradient, 8, 1);
+    other_gradient[3] = NAN;
+    sg_client *client = open_declared(variables, 2);
+    sg_step step = {.examples = 7};
+    begin(client, &step);
+    cr_assert_eq(sg_client_end_step(client, &step, NULL), SG_OK);
+    cr_assert_eq(fake_ps_get(ps, &ps->last_weight), 0);
+    cr_assert_eq(value[0], 4);
+    cr_assert_eq(other_value[0], 4);
+    sg_client_info info;
+    sg_client_get_info(client, &info);
+    cr_assert_eq(info.non_finite, 4); /* slices */
+    other_gradient[3] = 1;
+    begin(client, &step);
+    cr_assert_eq(sg_client_end_step(client, &step, NULL), SG_OK);
+    cr_assert_eq(fake_ps_get(ps, &ps->last_weight), 7);
+    cr_assert_eq(value[0], 5);
+    sg_client_close(client);
+}
+
+typedef struct begin_job {
+    sg_client *client;
+    sg_step step;
+    sg_status status;
+} begin_job;
+
+static void *begin_in_thread(void *user)
+{
+    begin_job *job = user;
+    job->status = sg_client_begin_step(job->client, &job->step, NULL);
+    return NULL;
+}
+
+Test(client, an_interrupt_ends_what_waits_and_what_comes_later)
+{
+    sg_client *client = open_declared(variables, 1);
+    fake_ps_set(ps, hold_tickets, true);
+    begin_job job = {.client = client};
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, begin_in_thread, &job), 0);
+    fake_ps_await_held(ps, 1);
+    sg_client_interrupt(client);
+    pthread_join(thread, NULL);
+    cr_assert_eq(job.status, SG_CANCELLED);
+    cr_assert_eq(sg_client_begin_step(client, &job.step, NULL), SG_CANCELLED);
+    const uint64_t begun_ms = sg_clock_ms();
+    sg_client_close(client);
+    cr_assert_lt(sg_clock_ms() - begun_ms, 2000);
+    cr_assert_eq(fake_ps_count(ps, &ps->n_leaves), 1);
+}
+
+Test(client, a_ps_that_goes_away_is_lost_by_name_and_close_is_quick)
+{
+    fill(gradient, N, 1);
+    sg_client *client = open_declared(variables, 1);
+    sg_step step = {.examples = 1};
+    begin(client, &step);
+    char address[64];
+    memcpy(address, ps->address, sizeof address);
+    fake_ps_destroy(ps);
+    ps = NULL;
+    sg_error err;
+    const uint64_t begun_ms = sg_clock_ms();
+    cr_assert_eq(sg_client_end_step(client, &step, &err), SG_PEER_LOST, "%s", err.message);
+    cr_assert_not_null(strstr(err.message, address), "%s", err.message);
+    cr_assert_lt(sg_clock_ms() - begun_ms, FAKE_PS_LEASE_MS + 2000);
+    cr_assert_eq(sg_client_begin_step(client, &step, NULL), SG_PEER_LOST);
+    const uint64_t close_ms = sg_clock_ms();
+    sg_client_close(client);
+    cr_assert_lt(sg_clock_ms() - close_ms, 2000);
+}
+
+Test(client, close_takes_at_most_two_seconds_where_nobody_hears_the_goodbye)
+{
+    sg_client *client = open_declared(variables, 1);
+    fake_ps_destroy(ps);
+    ps = NULL;
+    const uint64_t begun_ms = sg_clock_ms();
+    sg_client_close(client);
+    cr_assert_lt(sg_clock_ms() - begun_ms, 2000);
+}
+
+Test(client, close_with_a_push_that_is_never_acknowledged_takes_at_most_two_seconds)
+{
+    fill(gradient, N, 1);
+    sg_client *client = open_declared(variables, 1);
+    sg_step step = {.examples = 1};
+    begin(client, &step);
+    fake_ps_set(ps, refuse_push, SG_NOT_READY);
+    const uint32_t first = 0;
+    sg_op *op;
+    cr_assert_eq(sg_client_push(client, &step, &first, 1, &op, NULL), SG_OK);
+    cr_assert_eq(sg_op_wait(op, 100, NULL), SG_TIMEOUT);
+    const uint64_t begun_ms = sg_clock_ms();
+    sg_op_cancel(op);
+    sg_op_destroy(op);
+    sg_client_close(client);
+    cr_assert_lt(sg_clock_ms() - begun_ms, 2000);
+}
+
+Test(client, the_lease_is_renewed_while_the_caller_computes)
+{
+    sg_client *client = open_declared(variables, 1);
+    const struct timespec pause = {.tv_nsec = 10000000};
+    const uint64_t begun_ms = sg_clock_ms();
+    while (fake_ps_count(ps, &ps->n_heartbeats) < 4 && sg_clock_ms() < begun_ms + 10000)
+        nanosleep(&pause, NULL);
+    cr_assert_geq(fake_ps_count(ps, &ps->n_heartbeats), 4);
+    sg_client_close(client);
+}
+
+static size_t count_entries(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    size_t n = 0;
+    while (readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+Test(client, a_hundred_clients_one_after_the_other_leave_nothing_behind, .timeout = 60)
+{
+    size_t threads = 0, files = 0;
+    for (int i = 0; i < 100; i++) {
+        sg_client_close(open_declared(variables, 1));
+        if (i == 4) {
+            threads = count_entries("/proc/self/task");
+            files = count_entries("/proc/self/fd");
+        }
+    }
+    /* gRPC's own threads come and go. */
+    cr_assert_leq(count_entries("/proc/self/task"), threads + 8);
+    cr_assert_leq(count_entries("/proc/self/fd"), files + 8);
+}
+
+Test(client, several_clients_live_side_by_side_in_one_process)
+{
+    fake_ps *second = fake_ps_create();
+    fill(value, N, 0), fill(gradient, N, 1), fill(other_value, 8, 0), fill(other_gradient, 8, 2);
+    sg_client *a = open_declared(variables, 1);
+    sg_client *b = open_to(second->address);
+    cr_assert_eq(sg_client_declare(b, variables + 1, 1, NULL), SG_OK);
+    sg_step of_a = {.examples = 1}, of_b = {.examples = 1};
+    for (int i = 0; i < 3; i++) {
+        begin(a, &of_a);
+        begin(b, &of_b);
+        cr_assert_eq(sg_client_end_step(b, &of_b, NULL), SG_OK);
+        cr_assert_eq(sg_client_end_step(a, &of_a, NULL), SG_OK);
+    }
+    cr_assert_eq(value[0], 3);
+    cr_assert_eq(other_value[0], 6);
+    sg_client_close(a);
+    sg_client_close(b);
+    fake_ps_destroy(second);
+}
+
+typedef struct group_job {
+    sg_client *client;
+    uint32_t group;
+    sg_status status;
+} group_job;
+
+static void *train_group(void *user)
+{
+    group_job *job = user;
+    sg_step step = {.group = job->group, .examples = 1};
+    for (int i = 0; i < 50 && job->status == SG_OK; i++) {
+        job->status = sg_client_begin_step(job->client, &step, NULL);
+        if (job->status == SG_OK)
+            job->status = sg_client_end_step(job->client, &step, NULL);
+    }
+    return NULL;
+}
+
+Test(client, two_threads_train_two_groups_through_one_client)
+{
+    fill(value, N, 0), fill(gradient, N, 1), fill(other_value, 8, 0), fill(other_gradient, 8, 2);
+    sg_variable list[2] = {variables[0], variables[1]};
+    list[1].group = 1;
+    sg_client *client = open_declared(list, 2);
+    group_job jobs[2] = {{.client = client}, {.client = client, .group = 1}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, train_group, &jobs[i]), 0);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        cr_assert_eq(jobs[i].status, SG_OK);
+    }
+    cr_assert_eq(value[N - 1], 50);
+    cr_assert_eq(other_value[7], 100);
+    sg_client_close(client);
+}
+
+static void *publish_later(void *user)
+{
+    const struct timespec pause = {.tv_nsec = 200000000};
+    nanosleep(&pause, NULL);
+    cr_assert_eq(sg_address_publish(user, 0, ps->address, NULL), SG_OK);
+    return NULL;
+}
+
+Test(client, a_port_that_the_kernel_chose_is_found_in_the_run_directory_even_when_it_changes)
+{
+    char folder[] = "/tmp/sg-client-XXXXXX", set[64], path[64];
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(set, sizeof set, "run_dir=%s", folder);
+    snprintf(path, sizeof path, "%s/cluster.yaml", folder);
+    FILE *file = fopen(path, "w");
+    fputs("job: job\nps: [\"127.0.0.1:0\"]\n", file);
+    fclose(file);
+    const sg_config_override override = {.key = "run_dir", .value = folder, .source = "test"};
+    sg_config *config;
+    cr_assert_eq(sg_config_load(path, &override, 1, &config, NULL), SG_OK);
+    cr_assert_eq(sg_address_publish(config, 0, "127.0.0.1:1", NULL), SG_OK); /* of a ps that is no more */
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, publish_later, config), 0);
+    const char *const list[] = {set, NULL};
+    sg_client *client = NULL;
+    sg_error err;
+    cr_assert_eq(sg_client_open(&(sg_client_options){.config = path, .set = list}, &client, &err), SG_OK, "%s",
+                 err.message);
+    pthread_join(thread, NULL);
+    sg_client_close(client);
+    sg_address_withdraw(config, 0, ps->address);
+    sg_config_destroy(config);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/address", folder);
+    rmdir(path);
+    rmdir(folder);
+}
+
+Test(client, rows_of_all_ranks_are_the_whole_batch_without_overlap)
+{
+    for (uint32_t size = 1; size <= 7; size++)
+        for (uint64_t batch = 0; batch <= 20; batch++) {
+            uint64_t next = 0;
+            for (uint32_t rank = 0; rank < size; rank++) {
+                uint64_t first, last;
+                sg_step_rows(&(sg_step){.rank = rank, .size = size}, batch, &first, &last);
+                cr_assert_eq(first, next);
+                cr_assert_geq(last, first);
+                next = last;
+            }
+            cr_assert_eq(next, batch);
+        }
+}
