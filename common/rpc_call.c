@@ -100,7 +100,7 @@ void sg_rpc_call_arm(sg_rpc_queue *queue, const sg_rpc_route *route)
     atomic_init(&call->refs, 1);
     grpc_metadata_array_init(&call->metadata);
     grpc_call_details_init(&call->details);
-    sg_rpc_event_prepare(&call->on_arrived, on_arrived);
+    sg_rpc_library_prepare_event(&call->on_arrived, on_arrived);
     grpc_call_error error =
         route != NULL ? grpc_server_request_registered_call(queue->server->grpc, route->registered, &call->grpc,
                                                             &call->deadline, &call->metadata, &call->request.buffer,
@@ -139,7 +139,7 @@ void sg_rpc_call_watch(sg_rpc_call *call, void (*on_gone)(void *user, sg_rpc_cal
     call->on_gone_user = user;
     atomic_fetch_add_explicit(&call->refs, 1, memory_order_relaxed);
     grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &call->cancelled};
-    sg_rpc_event_prepare(&call->on_closed, on_closed);
+    sg_rpc_library_prepare_event(&call->on_closed, on_closed);
     SG_ASSERT(grpc_call_start_batch(call->grpc, &close, 1, &call->on_closed, NULL) == GRPC_CALL_OK);
 }
 
@@ -180,7 +180,7 @@ static void send_answer(sg_rpc_call *call, sg_wire_message *message, const sg_er
         ops[1].data.send_status_from_server.status_details = &text;
     }
     sg_wire_message_deinit(&call->request);
-    sg_rpc_event_prepare(&call->on_replied, on_replied);
+    sg_rpc_library_prepare_event(&call->on_replied, on_replied);
     SG_ASSERT(grpc_call_start_batch(call->grpc, ops, n_ops, &call->on_replied, NULL) == GRPC_CALL_OK);
     grpc_slice_unref(text);
     sg_rpc_server_unhold(server);

@@ -316,7 +316,7 @@ static void batch_start(sg_rpc_pending *pending, grpc_byte_buffer *request)
     ops[5].data.recv_status_on_client.trailing_metadata = &pending->trailing;
     ops[5].data.recv_status_on_client.status = &pending->code;
     ops[5].data.recv_status_on_client.status_details = &pending->words;
-    sg_rpc_event_prepare(&pending->event, on_done);
+    sg_rpc_library_prepare_event(&pending->event, on_done);
     SG_ASSERT(grpc_call_start_batch(pending->grpc, ops, SG_ARRAY_LEN(ops), &pending->event, NULL) == GRPC_CALL_OK);
 }
 

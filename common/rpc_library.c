@@ -86,7 +86,7 @@ void sg_rpc_library_log_detach(const sg_log *log)
     free(entry);
 }
 
-void sg_rpc_event_prepare(sg_rpc_event *event, sg_rpc_event_fn on_done)
+void sg_rpc_library_prepare_event(sg_rpc_event *event, sg_rpc_event_fn on_done)
 {
     atomic_store_explicit(&event->on_done, on_done, memory_order_release);
 }

@@ -16,7 +16,7 @@ struct sg_rpc_event {
 
 /* To be called last before gRPC gets the tag. on_done, on whatever thread, sees all that was written before: gRPC
  * promises that, too, but not in a way that ThreadSanitizer can follow. */
-void sg_rpc_event_prepare(sg_rpc_event *event, sg_rpc_event_fn on_done);
+void sg_rpc_library_prepare_event(sg_rpc_event *event, sg_rpc_event_fn on_done);
 
 /* Starts gRPC, or counts one more user of it. The last release ends it and must not come from a thread of gRPC's. */
 void sg_rpc_library_retain(void);

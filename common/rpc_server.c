@@ -197,7 +197,7 @@ void sg_rpc_server_stop(sg_rpc_server *server, uint64_t grace_ms)
 {
     SG_ASSERT(!atomic_exchange(&server->stopping, true));
     atomic_store(&server->serving, false);
-    sg_rpc_event_prepare(&server->on_shut_down, on_shut_down);
+    sg_rpc_library_prepare_event(&server->on_shut_down, on_shut_down);
     grpc_server_shutdown_and_notify(server->grpc, server->queues[0].queue, &server->on_shut_down);
     sg_rpc_server_unhold(server); /* the server's own */
     wait_until_gone(server, grace_ms);

@@ -52,6 +52,7 @@ Test(rpc, a_call_without_data_is_answered_without_data)
 
 enum { LOAD_THREADS = 4, LOAD_IN_FLIGHT = 4, LOAD_ROUNDS = 5 };
 #define LOAD_BYTES ((size_t)1 << 20)
+#define LOAD_CALLS ((size_t)LOAD_THREADS * LOAD_IN_FLIGHT * LOAD_ROUNDS)
 
 static atomic_size_t load_released;
 
@@ -87,9 +88,9 @@ Test(rpc, four_threads_with_four_calls_in_flight_get_their_own_megabytes_back)
         cr_assert_eq(pthread_create(&threads[i], NULL, load_run, (void *)(i * 50)), 0);
     for (size_t i = 0; i < LOAD_THREADS; i++)
         pthread_join(threads[i], NULL);
-    cr_assert_eq(atomic_load(&s.n_echoed), LOAD_THREADS * LOAD_IN_FLIGHT * LOAD_ROUNDS);
+    cr_assert_eq(atomic_load(&s.n_echoed), LOAD_CALLS);
     stop();
-    cr_assert_eq(atomic_load(&load_released), LOAD_THREADS * LOAD_IN_FLIGHT * LOAD_ROUNDS);
+    cr_assert_eq(atomic_load(&load_released), LOAD_CALLS);
 }
 
 /* --- how calls end --- */

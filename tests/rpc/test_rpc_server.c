@@ -70,6 +70,39 @@ Test(rpc_server, a_host_name_and_a_wildcard_are_served_too)
     }
 }
 
+typedef struct lines {
+    atomic_size_t n_grpc, n_others;
+} lines;
+
+static void line_count(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    lines *l = user;
+    bool grpc = level == SG_LOG_WARN && strcmp(event, "grpc") == 0 && strncmp(fields, "message=\"", 9) == 0;
+    atomic_fetch_add(grpc ? &l->n_grpc : &l->n_others, 1);
+}
+
+/* gRPC writes an error when it cannot bind; the one server whose log is attached then gets it. */
+Test(rpc_server, what_grpc_says_goes_to_the_log_while_there_is_one)
+{
+    lines l = {0};
+    sg_log log = {.fn = line_count, .user = &l, .min_level = SG_LOG_WARN};
+    sg_rpc_server *server;
+    sg_error err;
+    sg_rpc_server_options options = {
+        .address = "127.0.0.1:0", .threads = 1, .message_bytes = MESSAGE_BYTES, .log = &log};
+    service s;
+    service_start(&s, NULL, 1); /* has no log */
+    cr_assert_eq(sg_rpc_server_create(&options, &server, &err), SG_OK);
+    cr_assert_eq(bind_error(s.address, &err), SG_CONFIG);
+    size_t n_grpc = atomic_load(&l.n_grpc);
+    cr_assert_gt(n_grpc, 0);
+    sg_rpc_server_destroy(server);
+    cr_assert_eq(bind_error(s.address, &err), SG_CONFIG);
+    cr_assert_eq(atomic_load(&l.n_grpc), n_grpc);
+    cr_assert_eq(atomic_load(&l.n_others), 0);
+    service_stop(&s, 1000);
+}
+
 /* --- garbage --- */
 
 Test(rpc_server, garbage_on_the_port_leaves_the_server_serving_others)
