@@ -1,0 +1,42 @@
+/* server/coordinator_service.h - the coordinator on the network: rpc calls go to the loop of ps 0, through the
+ * coordinator, and back; its orders go out to every ps, its own included.
+ *
+ * Threads: rpc threads take requests apart and post them; everything else happens on the loop's thread. */
+#ifndef SG_SERVER_COORDINATOR_SERVICE_H
+#define SG_SERVER_COORDINATOR_SERVICE_H
+
+#include "common/config.h"
+#include "common/rpc_client.h"
+#include "common/rpc_server.h"
+#include "server/mailbox.h"
+
+typedef struct sg_coordinator_service sg_coordinator_service;
+
+typedef struct sg_coordinator_service_options {
+    const sg_config *config;
+    sg_mailbox *mailbox;
+    sg_rpc_client *client; /* for orders */
+    const sg_log *log;
+    /* The job is over and everybody knows it. On the loop's thread, at most once. */
+    void (*on_end)(void *user, sg_status status, const char *text);
+    void *user;
+} sg_coordinator_service_options;
+
+sg_coordinator_service *sg_coordinator_service_create(const sg_coordinator_service_options *options);
+
+#define SG_COORDINATOR_SERVICE_METHODS 8
+/* The methods to serve; the service must outlive the server. */
+void sg_coordinator_service_methods(sg_coordinator_service *service,
+                                    sg_rpc_method methods[SG_COORDINATOR_SERVICE_METHODS]);
+
+/* Where ps 0 is reached from itself: its orders go there, whatever it advertises. Before the loop runs. */
+void sg_coordinator_service_set_own_address(sg_coordinator_service *service, const char *address);
+void sg_coordinator_service_tick(sg_coordinator_service *service, uint64_t now_ms);
+/* This ps was told to stop; on_end follows. */
+void sg_coordinator_service_stop(sg_coordinator_service *service, uint64_t now_ms);
+/* Answers every call that waits, and those that still come, STOPPED. The loop runs no more. */
+void sg_coordinator_service_close(sg_coordinator_service *service);
+/* After the server, the client and the mailbox have nothing of it any more. NULL is fine. */
+void sg_coordinator_service_destroy(sg_coordinator_service *service);
+
+#endif

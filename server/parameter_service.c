@@ -1,0 +1,161 @@
+#include "server/parameter_service.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+
+/* A pull is answered a little before its client stops waiting, so that the client learns for whom it waited. */
+#define ANSWER_AHEAD_MS 300u
+
+/* Takes the request apart; false: the call was failed. */
+static bool unpack(const sg_parameter_service *service, sg_rpc_call *call, const ProtobufCMessageDescriptor *type,
+                   sg_wire_parts *parts)
+{
+    sg_error err;
+    sg_status status = sg_wire_unpack(sg_rpc_call_request(call), type, parts, &err);
+    if (status == SG_OK && parts->data_bytes <= service->message_bytes)
+        return true;
+    if (status == SG_OK) {
+        size_t data_bytes = parts->data_bytes;
+        sg_wire_parts_deinit(parts);
+        sg_rpc_call_fail(call, SG_INVALID, "got %zu bytes of data in one message; message_bytes is %" PRIu64,
+                         data_bytes, service->message_bytes);
+    } else {
+        sg_rpc_call_fail(call, status, "%s", err.message);
+    }
+    return false;
+}
+
+static void reply(sg_rpc_call *call, sg_status status, const sg_error *err, const ProtobufCMessage *response)
+{
+    if (status == SG_OK)
+        sg_rpc_call_reply(call, response, NULL, 0);
+    else
+        sg_rpc_call_fail(call, status, "%s", err->message);
+}
+
+static void on_declare(void *user, sg_rpc_call *call)
+{
+    sg_parameter_service *service = user;
+    sg_wire_parts parts;
+    sg_error err;
+    if (!unpack(service, call, &shardgrad__v1__ps_declare_request__descriptor, &parts))
+        return;
+    sg_status status = sg_store_declare(service->store, (const Shardgrad__V1__PsDeclareRequest *)parts.head, &err);
+    sg_wire_parts_deinit(&parts);
+    Shardgrad__V1__OrderResponse response = SHARDGRAD__V1__ORDER_RESPONSE__INIT;
+    reply(call, status, &err, &response.base);
+}
+
+static void on_order(void *user, sg_rpc_call *call)
+{
+    sg_parameter_service *service = user;
+    sg_wire_parts parts;
+    sg_error err;
+    if (!unpack(service, call, &shardgrad__v1__order_request__descriptor, &parts))
+        return;
+    sg_status status =
+        sg_store_order(service->store, sg_clock_ms(), (const Shardgrad__V1__OrderRequest *)parts.head, &err);
+    sg_wire_parts_deinit(&parts);
+    Shardgrad__V1__OrderResponse response = SHARDGRAD__V1__ORDER_RESPONSE__INIT;
+    reply(call, status, &err, &response.base);
+}
+
+static void on_initialize(void *user, sg_rpc_call *call)
+{
+    sg_parameter_service *service = user;
+    sg_wire_parts parts;
+    sg_error err;
+    if (!unpack(service, call, &shardgrad__v1__initialize_request__descriptor, &parts))
+        return;
+    sg_status status = sg_store_initialize(service->store, (const Shardgrad__V1__InitializeRequest *)parts.head,
+                                           parts.spans, parts.n_spans, &err);
+    sg_wire_parts_deinit(&parts);
+    Shardgrad__V1__InitializeResponse response = SHARDGRAD__V1__INITIALIZE_RESPONSE__INIT;
+    reply(call, status, &err, &response.base);
+}
+
+static void on_push(void *user, sg_rpc_call *call)
+{
+    sg_parameter_service *service = user;
+    sg_wire_parts parts;
+    sg_error err;
+    if (!unpack(service, call, &shardgrad__v1__push_request__descriptor, &parts))
+        return;
+    const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)parts.head;
+    Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
+    response.non_finite = sg_xcalloc(request->n_slices + 1, sizeof *response.non_finite);
+    sg_status status = sg_store_push(service->store, sg_clock_ms(), request, parts.spans, parts.n_spans,
+                                     response.non_finite, &response.n_non_finite, &err);
+    sg_wire_parts_deinit(&parts);
+    reply(call, status, &err, &response.base);
+    free(response.non_finite);
+}
+
+/* --- pulls --- */
+
+static void on_gone(void *user, sg_rpc_call *call)
+{
+    sg_parameter_service *service = user;
+    sg_store_cancel_pull(service->store, call);
+}
+
+static uint64_t answer_by(uint64_t now_ms, uint64_t deadline_ms)
+{
+    uint64_t left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
+    return deadline_ms - (left_ms / 4 < ANSWER_AHEAD_MS ? left_ms / 4 : ANSWER_AHEAD_MS);
+}
+
+static void on_pull(void *user, sg_rpc_call *call)
+{
+    sg_parameter_service *service = user;
+    sg_wire_parts parts;
+    if (!unpack(service, call, &shardgrad__v1__pull_request__descriptor, &parts))
+        return;
+    uint64_t now_ms = sg_clock_ms(), deadline_ms = answer_by(now_ms, sg_rpc_call_deadline_ms(call));
+    sg_rpc_call_watch(call, on_gone, service);
+    sg_store_pull(service->store, now_ms, deadline_ms, (const Shardgrad__V1__PullRequest *)parts.head, call);
+    sg_wire_parts_deinit(&parts); /* the head is a copy: it may outlive the call */
+}
+
+static void release_version(void *owner)
+{
+    sg_version_release(owner);
+}
+
+void sg_parameter_service_answer_pull(void *user, void *call, const sg_store_pull_answer *answer)
+{
+    (void)user;
+    if (answer->status != SG_OK) {
+        sg_rpc_call_fail(call, answer->status, "%s", answer->message);
+        return;
+    }
+    sg_wire_piece *pieces = sg_xcalloc(answer->n + 1, sizeof *pieces);
+    for (size_t i = 0; i < answer->n; i++) {
+        sg_version *version = sg_version_retain(answer->versions[i]);
+        pieces[i] = (sg_wire_piece){.data = version->values,
+                                    .n_bytes = version->n_elems * sizeof(float),
+                                    .release = release_version,
+                                    .owner = version};
+    }
+    Shardgrad__V1__PullResponse response = SHARDGRAD__V1__PULL_RESPONSE__INIT;
+    response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
+    response.n_versions = answer->n;
+    response.versions = (uint64_t *)answer->numbers; /* packed, not written */
+    sg_rpc_call_reply(call, &response.base, pieces, answer->n);
+    free(pieces);
+}
+
+void sg_parameter_service_methods(sg_parameter_service *service, sg_rpc_method methods[SG_PARAMETER_SERVICE_METHODS])
+{
+    const sg_rpc_method all[SG_PARAMETER_SERVICE_METHODS] = {
+        {"/shardgrad.v1.ParameterService/Declare", on_declare, service},
+        {"/shardgrad.v1.ParameterService/Order", on_order, service},
+        {"/shardgrad.v1.ParameterService/Initialize", on_initialize, service},
+        {"/shardgrad.v1.ParameterService/Push", on_push, service},
+        {"/shardgrad.v1.ParameterService/Pull", on_pull, service},
+    };
+    memcpy(methods, all, sizeof all);
+}

@@ -1,0 +1,23 @@
+/* server/parameter_service.h - the parameter service: rpc calls become calls of the store, and its answers replies.
+ *
+ * Everything is answered on the rpc thread that brought the call, except a pull that was parked: it is answered by
+ * whoever makes its last version, or by the tick. */
+#ifndef SG_SERVER_PARAMETER_SERVICE_H
+#define SG_SERVER_PARAMETER_SERVICE_H
+
+#include "common/rpc_server.h"
+#include "server/store.h"
+
+typedef struct sg_parameter_service {
+    sg_store *store;        /* its options' answer_pull must be sg_parameter_service_answer_pull */
+    uint64_t message_bytes; /* bound of the data of one request */
+} sg_parameter_service;
+
+#define SG_PARAMETER_SERVICE_METHODS 5
+/* The methods to serve; service must outlive the server. */
+void sg_parameter_service_methods(sg_parameter_service *service, sg_rpc_method methods[SG_PARAMETER_SERVICE_METHODS]);
+
+/* For sg_store_options. `call` is the sg_rpc_call. */
+void sg_parameter_service_answer_pull(void *user, void *call, const sg_store_pull_answer *answer);
+
+#endif

@@ -1,0 +1,360 @@
+/* server/ps.c - see ps.h. The life of a ps: created (serves, but has no loop), running, ending (it answers for a moment
+ * why), closing (the server is being stopped on a thread of its own, while the loop answers what still comes). */
+#include "server/ps.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/address.h"
+#include "common/clock.h"
+#include "common/rpc_client.h"
+#include "common/rpc_server.h"
+#include "server/coordinator_service.h"
+#include "server/mailbox.h"
+#include "server/parameter_service.h"
+#include "server/registrar.h"
+#include "server/store.h"
+
+#define TICK_MS        100u
+#define SERVER_STOP_MS 200u
+
+struct sg_ps {
+    sg_ps_options options;
+    char bound[SG_ADDRESS_BYTES];   /* where it is reached from itself */
+    char address[SG_ADDRESS_BYTES]; /* and by others */
+    bool published;
+    uv_loop_t loop;
+    uv_timer_t tick;
+    sg_mailbox mailbox;
+    sg_mailbox_item stop_item, server_stopped_item;
+    atomic_bool stop_posted;
+    sg_rpc_client *client;
+    sg_rpc_server *server;
+    sg_store *store;
+    sg_parameter_service parameter_service;
+    sg_coordinator_service *coordinator_service; /* in ps 0 */
+    sg_registrar *registrar;
+    /* The end, on the loop's thread. */
+    bool stopping, ending, closed;
+    uint64_t stop_by_ms, end_at_ms;
+    sg_error end; /* code: what sg_ps_run returns */
+};
+
+/* --- the end --- */
+
+/* From now on everybody is told `status` and `text`; the loop ends after linger_ms. */
+static void end(sg_ps *ps, sg_status status, const char *text, uint64_t linger_ms)
+{
+    if (ps->ending)
+        return;
+    ps->ending = true;
+    ps->end_at_ms = sg_clock_ms() + linger_ms;
+    ps->end.code = status == SG_STOPPED ? SG_OK : status;
+    snprintf(ps->end.message, sizeof ps->end.message, "%s", text);
+    sg_rpc_server_set_serving(ps->server, false);
+    sg_store_fail_pulls(ps->store, status == SG_OK ? SG_STOPPED : status, status == SG_OK ? "the job has ended" : text);
+    if (linger_ms == 0)
+        uv_stop(&ps->loop);
+}
+
+/* A failure is told to whoever calls in the next moment. */
+static void end_failed(sg_ps *ps, sg_status status, const char *text)
+{
+    char quoted[SG_ERROR_MESSAGE_BYTES + 32];
+    sg_log_error(ps->options.log, "failed", "status=%s error=%s", sg_status_name(status),
+                 sg_log_quote(text, quoted, sizeof quoted));
+    end(ps, status, text, ps->options.config->shutdown_grace_ms);
+}
+
+static void end_by_status(sg_ps *ps, sg_status status, const char *text)
+{
+    if (status == SG_OK || status == SG_STOPPED)
+        end(ps, status, text, 0);
+    else
+        end_failed(ps, status, text);
+}
+
+/* ps 0: the coordinator has told everybody, workers too. */
+static void on_coordinator_end(void *user, sg_status status, const char *text)
+{
+    end(user, status, text, 0);
+}
+
+static void on_registration_failed(void *user, sg_status status, const char *text)
+{
+    end_by_status(user, status, text);
+}
+
+static void stop_text(const sg_ps *ps, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    snprintf(out, SG_ERROR_MESSAGE_BYTES, "ps %" PRIu32 " was told to stop", ps->options.index);
+}
+
+/* A coordinator that knows orders the end; one that cannot be told is not waited for. */
+static void on_said_stopping(void *user, bool told)
+{
+    sg_ps *ps = user;
+    ps->stop_by_ms = sg_clock_ms() + (told ? ps->options.config->shutdown_grace_ms / 4 : 0);
+}
+
+static void on_stop(sg_mailbox_item *item)
+{
+    sg_ps *ps = SG_CONTAINER_OF(item, sg_ps, stop_item);
+    if (ps->closed)
+        return;
+    if (ps->ending) { /* whoever waits for the moment of grace need not */
+        ps->end_at_ms = 0;
+        return;
+    }
+    char text[SG_ERROR_MESSAGE_BYTES];
+    stop_text(ps, text);
+    sg_log_info(ps->options.log, "stopping", "reason=told");
+    uint64_t now_ms = sg_clock_ms();
+    ps->stopping = true;
+    ps->stop_by_ms = now_ms + ps->options.config->shutdown_grace_ms * 7 / 8;
+    sg_store_fail_pulls(ps->store, SG_STOPPED, text);
+    if (ps->coordinator_service)
+        sg_coordinator_service_stop(ps->coordinator_service, now_ms);
+    else
+        sg_registrar_say_stopping(ps->registrar, now_ms);
+}
+
+void sg_ps_stop(sg_ps *ps)
+{
+    if (!atomic_exchange(&ps->stop_posted, true))
+        sg_mailbox_post(&ps->mailbox, &ps->stop_item);
+}
+
+/* --- the loop --- */
+
+static void look_for_the_end(sg_ps *ps, uint64_t now_ms)
+{
+    sg_status status;
+    char text[SG_ERROR_MESSAGE_BYTES];
+    if (ps->ending) {
+        if (now_ms >= ps->end_at_ms)
+            uv_stop(&ps->loop);
+    } else if (!ps->coordinator_service && sg_store_ended(ps->store, &status, text, sizeof text)) {
+        end_by_status(ps, status, text);
+    } else if (ps->stopping && now_ms >= ps->stop_by_ms) {
+        stop_text(ps, text);
+        end(ps, SG_STOPPED, text, 0);
+    }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    sg_ps *ps = timer->data;
+    uint64_t now_ms = sg_clock_ms();
+    sg_store_tick(ps->store, now_ms);
+    if (ps->coordinator_service && !ps->closed)
+        sg_coordinator_service_tick(ps->coordinator_service, now_ms);
+    if (ps->closed)
+        return;
+    sg_registrar_tick(ps->registrar, now_ms);
+    look_for_the_end(ps, now_ms);
+}
+
+/* --- closing --- */
+
+static void on_server_stopped(sg_mailbox_item *item)
+{
+    sg_ps *ps = SG_CONTAINER_OF(item, sg_ps, server_stopped_item);
+    uv_stop(&ps->loop);
+}
+
+static void stop_server(void *user)
+{
+    sg_ps *ps = user;
+    sg_rpc_server_stop(ps->server, SERVER_STOP_MS);
+    sg_mailbox_post(&ps->mailbox, &ps->server_stopped_item);
+}
+
+/* Stops the server on a thread of its own: meanwhile the loop answers the calls that it holds. */
+static void close_down(sg_ps *ps)
+{
+    uv_thread_t thread;
+    ps->closed = true;
+    if (ps->published)
+        sg_address_withdraw(ps->options.config, ps->options.index, ps->address);
+    if (ps->registrar)
+        sg_registrar_close(ps->registrar);
+    sg_store_fail_pulls(ps->store, SG_STOPPED, "the ps has stopped");
+    if (ps->coordinator_service)
+        sg_coordinator_service_close(ps->coordinator_service);
+    int failed = uv_thread_create(&thread, stop_server, ps);
+    SG_ASSERT(failed == 0);
+    uv_run(&ps->loop, UV_RUN_DEFAULT);
+    uv_thread_join(&thread);
+}
+
+sg_status sg_ps_run(sg_ps *ps, sg_error *err)
+{
+    on_tick(&ps->tick);
+    uv_run(&ps->loop, UV_RUN_DEFAULT);
+    close_down(ps);
+    sg_log_info(ps->options.log, "ended", "status=%s", sg_status_name(ps->end.code));
+    return ps->end.code == SG_OK ? SG_OK : sg_error_set(err, ps->end.code, "%s", ps->end.message);
+}
+
+/* --- birth and death --- */
+
+static void init_loop(sg_ps *ps)
+{
+    int failed = uv_loop_init(&ps->loop);
+    SG_ASSERT(failed == 0);
+    failed = uv_timer_init(&ps->loop, &ps->tick);
+    SG_ASSERT(failed == 0);
+    ps->tick.data = ps;
+    uv_timer_start(&ps->tick, on_tick, TICK_MS, TICK_MS);
+    sg_mailbox_init(&ps->mailbox, &ps->loop);
+    ps->stop_item.run = on_stop;
+    ps->server_stopped_item.run = on_server_stopped;
+}
+
+static void create_parts(sg_ps *ps)
+{
+    const sg_config *config = ps->options.config;
+    ps->client = sg_rpc_client_create(
+        &(sg_rpc_client_options){.threads = 1, .message_bytes = config->message_bytes, .log = ps->options.log});
+    ps->store = sg_store_create(&(sg_store_options){.ps = ps->options.index,
+                                                    .mode = config->update.mode,
+                                                    .rule = config->update.rule,
+                                                    .non_finite = config->update.non_finite,
+                                                    .park_ms = config->park_ms,
+                                                    .warn_after_ms = config->warn_after_ms,
+                                                    .message_bytes = config->message_bytes,
+                                                    .max_workers = config->max_workers,
+                                                    .log = ps->options.log,
+                                                    .answer_pull = sg_parameter_service_answer_pull});
+    ps->parameter_service = (sg_parameter_service){ps->store, config->message_bytes};
+    if (ps->options.index == 0)
+        ps->coordinator_service =
+            sg_coordinator_service_create(&(sg_coordinator_service_options){.config = config,
+                                                                            .mailbox = &ps->mailbox,
+                                                                            .client = ps->client,
+                                                                            .log = ps->options.log,
+                                                                            .on_end = on_coordinator_end,
+                                                                            .user = ps});
+}
+
+static sg_status serve(sg_ps *ps, sg_error *err)
+{
+    const sg_config *config = ps->options.config;
+    sg_rpc_method methods[SG_PARAMETER_SERVICE_METHODS + SG_COORDINATOR_SERVICE_METHODS];
+    size_t n_methods = SG_PARAMETER_SERVICE_METHODS;
+    sg_parameter_service_methods(&ps->parameter_service, methods);
+    if (ps->coordinator_service) {
+        sg_coordinator_service_methods(ps->coordinator_service, methods + n_methods);
+        n_methods += SG_COORDINATOR_SERVICE_METHODS;
+    }
+    return sg_rpc_server_create(&(sg_rpc_server_options){.address = config->ps.items[ps->options.index],
+                                                         .threads = (uint32_t)config->rpc_threads,
+                                                         .message_bytes = config->message_bytes,
+                                                         .methods = methods,
+                                                         .n_methods = n_methods,
+                                                         .log = ps->options.log},
+                                &ps->server, err);
+}
+
+/* host:port of an entry of the cluster file, with the port that was bound where it says 0. */
+static sg_status with_bound_port(const sg_ps *ps, const char *entry, char out[SG_ADDRESS_BYTES], sg_error *err)
+{
+    char host[SG_ADDRESS_BYTES];
+    uint16_t port;
+    sg_status status = sg_config_split_address(entry, host, sizeof host, &port, err);
+    if (status != SG_OK)
+        return status;
+    bool is_v6 = strchr(host, ':') != NULL;
+    snprintf(out, SG_ADDRESS_BYTES, "%s%.255s%s:%u", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
+             port != 0 ? port : sg_rpc_server_port(ps->server));
+    return SG_OK;
+}
+
+/* Learns its addresses and writes the file that others find it by, if they need one. */
+static sg_status announce(sg_ps *ps, sg_error *err)
+{
+    const sg_config *config = ps->options.config;
+    uint32_t index = ps->options.index;
+    const char *entry = config->advertise.n > index ? config->advertise.items[index] : config->ps.items[index];
+    sg_status status = with_bound_port(ps, config->ps.items[index], ps->bound, err);
+    if (status == SG_OK)
+        status = with_bound_port(ps, entry, ps->address, err);
+    if (status == SG_OK)
+        status = sg_address_publish(config, index, ps->address, err);
+    if (status != SG_OK)
+        return status;
+    ps->published = true;
+    uint64_t life = sg_clock_random_id();
+    sg_store_set_life(ps->store, life);
+    if (ps->coordinator_service)
+        sg_coordinator_service_set_own_address(ps->coordinator_service, ps->bound);
+    ps->registrar = sg_registrar_create(&(sg_registrar_options){
+        .config = config,
+        .ps = index,
+        .life = life,
+        .address = ps->address,
+        .coordinator = index == 0 ? ps->bound : ps->options.coordinator,
+        .store = ps->store,
+        .mailbox = &ps->mailbox,
+        .client = ps->client,
+        .log = ps->options.log,
+        .on_failed = on_registration_failed,
+        .on_said_stopping = on_said_stopping,
+        .user = ps,
+    });
+    sg_rpc_server_set_serving(ps->server, true);
+    sg_log_info(ps->options.log, "started", "address=%s index=%" PRIu32 " job=%s pid=%ld", ps->address, index,
+                config->job, (long)getpid());
+    return SG_OK;
+}
+
+sg_status sg_ps_create(const sg_ps_options *options, sg_ps **ps, sg_error *err)
+{
+    if (options->index >= options->config->ps.n)
+        return sg_error_set(err, SG_CONFIG, "there is no ps %" PRIu32 ": the cluster file lists %zu ps, from 0",
+                            options->index, options->config->ps.n);
+    sg_ps *made = sg_xcalloc(1, sizeof *made);
+    made->options = *options;
+    init_loop(made);
+    create_parts(made);
+    sg_status status = serve(made, err);
+    if (status == SG_OK)
+        status = announce(made, err);
+    if (status != SG_OK)
+        sg_ps_destroy(made);
+    else
+        *ps = made;
+    return status;
+}
+
+const char *sg_ps_address(const sg_ps *ps)
+{
+    return ps->address;
+}
+
+void sg_ps_destroy(sg_ps *ps)
+{
+    if (!ps)
+        return;
+    if (ps->server && !ps->closed)
+        close_down(ps);
+    sg_rpc_server_destroy(ps->server);
+    sg_rpc_client_destroy(ps->client);
+    sg_mailbox_drain(&ps->mailbox); /* what the last callbacks left */
+    sg_mailbox_close(&ps->mailbox);
+    uv_close((uv_handle_t *)&ps->tick, NULL);
+    uv_run(&ps->loop, UV_RUN_DEFAULT);
+    int failed = uv_loop_close(&ps->loop);
+    SG_ASSERT(failed == 0);
+    sg_mailbox_deinit(&ps->mailbox);
+    sg_registrar_destroy(ps->registrar);
+    sg_coordinator_service_destroy(ps->coordinator_service);
+    sg_store_destroy(ps->store);
+    free(ps);
+}
