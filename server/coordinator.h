@@ -47,7 +47,7 @@ void sg_coordinator_destroy(sg_coordinator *coordinator); /* NULL is fine; parke
 
 /* Requests. `call` is the caller's name for it, handed back in the action that answers it, in this call or a later
  * one. Requests are borrowed. A call that was parked for park_ms is failed WAITING; a repeat of a parked request parks
- * again, beside the first. deadline_ms: when its client stops waiting. */
+ * again, beside the first. */
 void sg_coordinator_on_register(sg_coordinator *coordinator, uint64_t now_ms,
                                 const Shardgrad__V1__RegisterRequest *request, void *call);
 void sg_coordinator_on_hello(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__HelloRequest *request,

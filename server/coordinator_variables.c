@@ -6,6 +6,7 @@
 #include "server/coordinator_internal.h"
 
 #define NAME_BYTES  255u
+#define MAX_ELEMS   (UINT64_MAX >> 16) /* the store's bound, too */
 #define SHAPE_BYTES (SG_COORDINATOR_MAX_RANK * 21)
 
 /* --- valid? ----------------------------------------------------------------------------------------------------- */
@@ -45,7 +46,7 @@ static sg_status check_variable(size_t index, const Shardgrad__V1__Variable *var
         if (variable->shape[i] == 0)
             return sg_error_set(err, SG_INVALID, "variable %zu '%.100s': dimension %zu is 0, wanted at least 1", index,
                                 name, i);
-        if (__builtin_mul_overflow(*n_elems, variable->shape[i], n_elems))
+        if (__builtin_mul_overflow(*n_elems, variable->shape[i], n_elems) || *n_elems > MAX_ELEMS)
             return sg_error_set(err, SG_EXHAUSTED, "variable %zu '%.100s' has too many elements", index, name);
     }
     if (variable->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
