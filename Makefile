@@ -61,8 +61,8 @@ tests: $(TESTS) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD) $(TESTS)
 
-bench: all ## measure the overhead of a ps against training in one process
-	tests/bench/overhead $(BUILD)/bin
+bench: all $(BUILD)/tests/bench/products ## measure the overhead of a ps against training in one process
+	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products
 
 lint: $(PB_H) ## formatting, clang-tidy, layers, both compilers
 	scripts/lint $(BUILD)
@@ -135,6 +135,10 @@ $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libshardgrad.so.$(SOVERSION) -Wl,--exclude-libs,ALL -o $@.$(VERSION) \
 	    $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 	$(Q)ln -sf libshardgrad.so.$(VERSION) $@.$(SOVERSION) && ln -sf libshardgrad.so.$(SOVERSION) $@
+
+$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(foreach a,kernels common,$(call ARCHIVE,$(a)))
+	$(say) LD $@
+	$(link)
 
 define room
 $(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A)
