@@ -8,6 +8,7 @@
 
 #define ALIGN_BYTES     ((size_t)64)
 #define MIN_BLOCK_BYTES ((size_t)64 << 10)
+#define MAX_PIECE_BYTES ((size_t)1 << 39) /* more than a machine has */
 
 typedef struct block {
     struct block *older;
@@ -59,7 +60,7 @@ static bool add_block(sg_arena *arena, size_t capacity_bytes)
 
 void *sg_arena_try_alloc(sg_arena *arena, size_t n_bytes)
 {
-    if (n_bytes > SIZE_MAX / 4)
+    if (n_bytes > MAX_PIECE_BYTES)
         return NULL;
     size_t wanted = n_bytes ? (n_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES : ALIGN_BYTES;
     block *newest = arena->newest;

@@ -108,7 +108,8 @@ static sg_tensor *make_tensor(sg_tape *tape, uint32_t rank, const uint64_t *shap
     if (!tensor)
         return NULL;
     *tensor = (sg_tensor){.rank = rank, .n_elems = n_elems};
-    memcpy(tensor->shape, shape, rank * sizeof *shape);
+    for (uint32_t i = 0; i < rank; i++)
+        tensor->shape[i] = shape[i];
     return tensor;
 }
 
