@@ -10,7 +10,9 @@
 #define SLICE_BYTES   64u
 #define MESSAGE_BYTES 256u
 
-/* Takes the request of a call apart, or fails the call. */
+/* Criterion's assertions belong to the test's own thread: handlers use ours.
+ *
+ * Takes the request of a call apart, or fails the call. */
 static bool open_call(sg_rpc_call *call, const ProtobufCMessageDescriptor *type, sg_wire_parts *parts)
 {
     sg_error err;
@@ -55,7 +57,7 @@ static void values_make(fake_ps *ps, const Shardgrad__V1__DeclareRequest *reques
             variables[i].n_elems *= request->variables[i]->shape[k];
     }
     sg_plan_destroy(ps->plan);
-    cr_assert_eq(sg_plan_create(variables, (uint32_t)request->n_variables, 1, SLICE_BYTES, &ps->plan, NULL), SG_OK);
+    SG_ASSERT(sg_plan_create(variables, (uint32_t)request->n_variables, 1, SLICE_BYTES, &ps->plan, NULL) == SG_OK);
     free(variables);
     free(ps->values);
     free(ps->first);
@@ -90,7 +92,7 @@ static void add(fake_ps *ps, const sg_wire_parts *parts, const uint32_t *slices,
     for (size_t i = 0; i < n; i++)
         for (uint64_t k = 0; k < ps->plan->slices[slices[i]].n_elems; k++) {
             float element;
-            cr_assert(sg_span_reader_read(&reader, &element, sizeof element));
+            SG_ASSERT(sg_span_reader_read(&reader, &element, sizeof element));
             ps->values[ps->first[slices[i]] + k] += isfinite(element) ? element : 0;
         }
 }

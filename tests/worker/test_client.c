@@ -461,7 +461,7 @@ static void *publish_later(void *user)
 {
     const struct timespec pause = {.tv_nsec = 200000000};
     nanosleep(&pause, NULL);
-    cr_assert_eq(sg_address_publish(user, 0, ps->address, NULL), SG_OK);
+    SG_ASSERT(sg_address_publish(user, 0, ps->address, NULL) == SG_OK);
     return NULL;
 }
 
