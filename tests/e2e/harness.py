@@ -155,6 +155,8 @@ class Process:
         self.send(number)
         self.expect(code)
         took = time.monotonic() - began
+        if os.environ.get("SHARDGRAD_E2E_TIMES"):
+            print(f"    {os.path.basename(self.argv[0])} ended {took:.2f} s after signal {number}")
         check(took <= seconds, f"{' '.join(self.argv)} took {took:.2f} s to end, wanted {seconds}")
 
 

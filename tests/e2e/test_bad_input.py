@@ -95,7 +95,7 @@ def two_ps_with_different_settings(case):
     second = case.ps(config, 1, "--set", "update.momentum=0.5").expect(78)
     one_line(second, r"update\.momentum.*(0\.5.*0\.9|0\.9.*0\.5)")
     worker = case.worker(config, 0, "--set", "slice_bytes=4096").expect(78)
-    one_line(worker, r"slice_bytes.*4096")
+    one_line(worker, r"slice_bytes.*4KiB.*1MiB")
     first.end_within(2)
 
 

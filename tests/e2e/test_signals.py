@@ -109,6 +109,7 @@ def ctrl_c_twice_ends_a_run_at_once(case):
     config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER, shutdown_grace_ms="30000")
     run = case.start("shardgrad", "run", config)
     pids = case.watch_children(run, 4)
+    run.wait_for(r"epoch .* step [1-9]")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)  # none of them hears SIGTERM
     run.send(signal.SIGINT)
@@ -122,9 +123,12 @@ def a_process_that_does_not_stop_is_killed_after_the_grace(case):
     config = case.config(workers=1, train__steps=FOR_EVER, shutdown_grace_ms="500")
     run = case.start("shardgrad", "run", config)
     pids = case.watch_children(run, 2)
+    run.wait_for(r"epoch .* step [1-9]")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
     run.end_within(4, signal.SIGTERM, 0)
+    check(time.monotonic() - began > 0.5, "it was given its grace")
     check(not any(alive(pid) for pid in pids), "nothing is left behind")
 
 
