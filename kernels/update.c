@@ -43,25 +43,30 @@ SG_ISA_INLINE void apply_block(sg_rule rule, const sg_update_constants *c, const
     sum_parts(p, begin, n, sum);
     memcpy(old, p->old_values + begin, n * sizeof(float));
     float *restrict w = p->new_values + begin;
-    float *restrict slot0 = p->slots[0] ? p->slots[0] + begin : NULL;
-    float *restrict slot1 = p->slots[1] ? p->slots[1] + begin : NULL;
     switch (rule) {
     case SG_RULE_SGD:
         for (size_t i = 0; i < n; i++)
             w[i] = sg_update_sgd(c, old[i], sum[i]);
         break;
-    case SG_RULE_MOMENTUM:
+    case SG_RULE_MOMENTUM: {
+        float *restrict velocity = p->slots[0] + begin;
         for (size_t i = 0; i < n; i++)
-            w[i] = sg_update_momentum(c, old[i], sum[i], &slot0[i]);
+            w[i] = sg_update_momentum(c, old[i], sum[i], &velocity[i]);
         break;
-    case SG_RULE_NESTEROV:
+    }
+    case SG_RULE_NESTEROV: {
+        float *restrict velocity = p->slots[0] + begin;
         for (size_t i = 0; i < n; i++)
-            w[i] = sg_update_nesterov(c, old[i], sum[i], &slot0[i]);
+            w[i] = sg_update_nesterov(c, old[i], sum[i], &velocity[i]);
         break;
-    case SG_RULE_ADAM:
+    }
+    case SG_RULE_ADAM: {
+        float *restrict first = p->slots[0] + begin;
+        float *restrict second = p->slots[1] + begin;
         for (size_t i = 0; i < n; i++)
-            w[i] = sg_update_adam(c, old[i], sum[i], &slot0[i], &slot1[i]);
+            w[i] = sg_update_adam(c, old[i], sum[i], &first[i], &second[i]);
         break;
+    }
     }
 }
 

@@ -76,7 +76,7 @@ static sg_status read_shape(reader *r, uint32_t rank, sg_idx *idx)
                             "%s: begins with %02x %02x %02x %02x; wanted 00 00 08 %02x (IDX, unsigned bytes, %u "
                             "dimensions)",
                             r->path, magic[0], magic[1], magic[2], magic[3], rank, rank);
-    uint8_t sizes[4 * SG_IDX_MAX_RANK];
+    uint8_t sizes[4 * SG_IDX_MAX_RANK] = {0};
     status = read_exactly(r, "header", sizes, (size_t)4 * rank);
     if (status != SG_OK)
         return status;
@@ -98,11 +98,11 @@ static sg_status read_shape(reader *r, uint32_t rank, sg_idx *idx)
 static sg_status read_elements(reader *r, sg_idx *idx)
 {
     uint64_t most = gzdirect(r->file) ? r->file_bytes : r->file_bytes * MAX_EXPANSION;
-    if (idx->n_bytes + 4 + 4 * idx->rank > most)
+    if (idx->n_bytes + 4 + (uint64_t)4 * idx->rank > most)
         return sg_error_set(r->err, SG_DATA,
                             "%s: its header promises %zu bytes, but the file has only %llu: get the file anew", r->path,
                             idx->n_bytes, (unsigned long long)r->file_bytes);
-    idx->bytes = malloc(idx->n_bytes);
+    idx->bytes = sg_try_alloc_aligned(idx->n_bytes);
     if (!idx->bytes)
         return sg_error_set(r->err, SG_EXHAUSTED, "%s: no memory for its %zu bytes", r->path, idx->n_bytes);
     sg_status status = read_exactly(r, "elements", idx->bytes, idx->n_bytes);

@@ -194,11 +194,11 @@ static void zero_unwritten(sg_tape *tape)
 
 sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_error *err)
 {
-    if (tape->error.code == SG_OK && !loss)
+    if (!loss)
         sg_tape_fail(tape, SG_INVALID, "no loss to go back from");
-    if (tape->error.code == SG_OK && loss->n_elems != 1)
+    else if (loss->n_elems != 1)
         sg_tape_fail(tape, SG_INVALID, "a loss has %zu elements; going back starts from one number", loss->n_elems);
-    if (tape->error.code != SG_OK)
+    if (!loss || tape->error.code != SG_OK)
         return sg_tape_check(tape, err);
     tape->backward_pass++;
     bool accumulate = false;
