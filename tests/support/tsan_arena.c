@@ -20,7 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define UNTRACED    __attribute__((no_sanitize("thread")))
+/* Visible, so that Criterion calls these. */
+#define UNTRACED    __attribute__((no_sanitize("thread"), visibility("default")))
 #define TRACKED     UINT64_C(0x7e8000000000) /* ThreadSanitizer's range for libraries and stacks begins here on x86-64 */
 #define PLACES_MASK UINT64_C(0x3fffffffff)   /* 256 GiB from there on; libraries lie further up */
 
