@@ -1,8 +1,9 @@
 /* tests/rpc/test_rpc_server.c - binding, garbage on the port, and the end of a server in whatever it is doing. */
-#include <signal.h>
+#include <arpa/inet.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <criterion/criterion.h>
@@ -329,43 +330,72 @@ Test(rpc_server, a_server_that_comes_back_is_found_by_the_same_channel)
     outcome_deinit(&o);
 }
 
-/* Runs a server in a process of its own, which never returns. */
-static void serve_until_killed(int port_to)
+/* --- a connection that is cut --- */
+
+typedef struct cable {
+    int listener, stop[2]; /* closing stop[1] cuts it */
+    uint16_t to;
+} cable;
+
+/* Passes on what one side sent to the other; false when it hung up. */
+static bool pump(int from, int to)
+{
+    char buffer[4096];
+    ssize_t got = recv(from, buffer, sizeof(buffer), 0);
+    if (got > 0)
+        raw_http2_write(to, buffer, (size_t)got);
+    return got > 0;
+}
+
+/* Carries one connection until it is cut, which both sides see as a reset. */
+static void *cable_run(void *user)
+{
+    cable *c = user;
+    int ends[2] = {accept(c->listener, NULL, NULL), raw_http2_connect(c->to)};
+    struct pollfd polled[] = {
+        {.fd = ends[0], .events = POLLIN}, {.fd = ends[1], .events = POLLIN}, {.fd = c->stop[0], .events = POLLIN}};
+    bool whole = true;
+    while (whole && poll(polled, 3, -1) > 0 && polled[2].revents == 0) {
+        for (int i = 0; i < 2 && whole; i++)
+            whole = polled[i].revents == 0 || pump(ends[i], ends[1 - i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        setsockopt(ends[i], SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+        close(ends[i]);
+    }
+    return NULL;
+}
+
+Test(rpc_server, a_call_whose_connection_is_cut_is_unavailable_and_the_server_notices)
 {
     service s;
     service_start(&s, NULL, 1);
-    if (write(port_to, s.address, sizeof(s.address)) != (ssize_t)sizeof(s.address))
-        _exit(1);
-    service_wait_parked(&s, 1);
-    if (write(port_to, "p", 1) != 1)
-        _exit(1);
-    for (;;)
-        pause();
-}
+    cable c = {.to = sg_rpc_server_port(s.server)};
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(at);
+    c.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert(bind(c.listener, (struct sockaddr *)&at, length) == 0 && listen(c.listener, 1) == 0);
+    cr_assert(getsockname(c.listener, (struct sockaddr *)&at, &length) == 0 && pipe(c.stop) == 0);
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, cable_run, &c), 0);
 
-Test(rpc_server, a_server_that_is_killed_amid_a_call_is_unavailable)
-{
-    int ends[2];
-    char address[64], parked;
-    cr_assert_eq(pipe(ends), 0);
-    pid_t pid = fork(); /* before gRPC is started here */
-    if (pid == 0)
-        serve_until_killed(ends[1]);
-    cr_assert_eq(read(ends[0], address, sizeof(address)), (ssize_t)sizeof(address));
+    char address[64];
+    snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(at.sin_port));
     sg_rpc_client *client = client_make(MESSAGE_BYTES);
     outcome o = OUTCOME_INIT;
     sg_rpc_pending_release(sg_rpc_channel_call(sg_rpc_client_channel(client, address), PARK,
                                                push_message(1, NULL, 0, NULL), 40000, outcome_done, &o));
-    cr_assert_eq(read(ends[0], &parked, 1), 1);
-    cr_assert_eq(kill(pid, SIGKILL), 0);
-    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    service_wait_parked(&s, 1);
+    close(c.listener);
+    close(c.stop[1]);
     outcome_wait(&o, 1);
     cr_assert_eq(o.status, SG_UNAVAILABLE);
     cr_assert_eq(strncmp(o.error.message, address, strlen(address)), 0, "%s", o.error.message);
     cr_assert_null(strpbrk(o.error.message, "{}["), "%s", o.error.message);
-    cr_log_info("%s", o.error.message);
+    service_wait_gone(&s, 1);
+    pthread_join(thread, NULL);
+    close(c.stop[0]);
     sg_rpc_client_destroy(client);
+    service_stop(&s, 1000);
     outcome_deinit(&o);
-    close(ends[0]);
-    close(ends[1]);
 }
