@@ -100,8 +100,8 @@ static sg_status check_order(const check *in, const char *low, uint64_t low_valu
 static sg_status check_reachable(const check *in, const char *key, const sg_config_strings *list)
 {
     for (size_t i = 0; i < list->n; i++) {
-        char host[256];
-        uint16_t port;
+        char host[256] = "";
+        uint16_t port = 0;
         sg_status status = sg_config_split_address(list->items[i], host, sizeof(host), &port, in->err);
         if (status != SG_OK)
             return status;

@@ -66,15 +66,14 @@ static sg_status syntax_error(const reader *in, sg_error *err)
     return sg_error_set(err, SG_CONFIG, "%s:%d:%d: %s", in->name, first->line, first->column, first->msg);
 }
 
-/* The next event, freed by fy_parser_event_free; NULL on failure. */
-static sg_status next_event(const reader *in, struct fy_event **event, sg_error *err)
+/* The next event, freed by fy_parser_event_free; NULL is a syntax error. */
+static struct fy_event *next_event(const reader *in)
 {
-    *event = fy_parser_parse(in->parser);
-    if (*event != NULL && !fy_parser_get_stream_error(in->parser))
-        return SG_OK;
-    fy_parser_event_free(in->parser, *event);
-    *event = NULL;
-    return syntax_error(in, err);
+    struct fy_event *event = fy_parser_parse(in->parser);
+    if (event != NULL && !fy_parser_get_stream_error(in->parser))
+        return event;
+    fy_parser_event_free(in->parser, event);
+    return NULL;
 }
 
 /* Where an event stands; untouched for one that has no text of its own (nothing after a colon). */
@@ -136,11 +135,12 @@ static sg_status fill_items(const reader *in, enum fy_event_type end, unsigned d
                             sg_error *err)
 {
     for (size_t room = 0;;) {
-        struct fy_event *event;
-        sg_status status = next_event(in, &event, err);
-        if (status != SG_OK || event->type == end) {
+        struct fy_event *event = next_event(in);
+        if (event == NULL)
+            return syntax_error(in, err);
+        if (event->type == end) {
             fy_parser_event_free(in->parser, event);
-            return status;
+            return SG_OK;
         }
         if (node->n_items == room) {
             room = room == 0 ? 8 : room * 2;
@@ -148,15 +148,14 @@ static sg_status fill_items(const reader *in, enum fy_event_type end, unsigned d
         }
         sg_config_node *item = &node->items[node->n_items++];
         *item = (sg_config_node){.line = node->line, .column = node->column};
+        sg_status status = SG_OK;
         if (node->kind == SG_CONFIG_MAP) {
             status = fill_key(in, event, item, err);
             fy_parser_event_free(in->parser, event);
-            event = NULL;
-            if (status == SG_OK)
-                status = next_event(in, &event, err);
+            event = status == SG_OK ? next_event(in) : NULL;
         }
         if (status == SG_OK)
-            status = fill_node(in, event, depth, item, err);
+            status = event != NULL ? fill_node(in, event, depth, item, err) : syntax_error(in, err);
         fy_parser_event_free(in->parser, event);
         if (status != SG_OK)
             return status;
@@ -200,10 +199,10 @@ static sg_status fill_node(const reader *in, const struct fy_event *event, unsig
 static sg_status fill_root(const reader *in, sg_config_node *root, sg_error *err)
 {
     for (;;) {
-        struct fy_event *event;
-        sg_status status = next_event(in, &event, err);
-        if (status != SG_OK)
-            return status;
+        struct fy_event *event = next_event(in);
+        if (event == NULL)
+            return syntax_error(in, err);
+        sg_status status = SG_OK;
         enum fy_event_type type = event->type;
         bool frame = type == FYET_STREAM_START || type == FYET_DOCUMENT_START || type == FYET_DOCUMENT_END;
         if (!frame && type != FYET_STREAM_END) {

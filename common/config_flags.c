@@ -37,12 +37,15 @@ static sg_status add_ps(sg_config_flags *flags, const char *value, sg_error *err
     if (strspn(value, "0123456789") != strlen(value) || *end != '\0' || n < 1 || n > SG_CONFIG_MAX_PS)
         return sg_error_set(err, SG_USAGE, "--ps: found '%.40s', wanted a number from 1 to %u", value,
                             SG_CONFIG_MAX_PS);
-    static const char entry[] = ", 127.0.0.1:0";
-    char *list = own(flags, sg_xcalloc(n * strlen(entry) + sizeof("]"), 1));
+    char *list = NULL;
+    size_t n_bytes = 0;
+    FILE *out = open_memstream(&list, &n_bytes);
+    SG_ASSERT(out != NULL);
     for (unsigned long i = 0; i < n; i++)
-        memcpy(list + i * strlen(entry), entry, strlen(entry));
-    list[0] = '[';
-    strcat(list, "]");
+        fputs(i == 0 ? "[127.0.0.1:0" : ", 127.0.0.1:0", out);
+    fputc(']', out);
+    fclose(out);
+    own(flags, list);
     add_override(flags, "ps", list, "--ps");
     add_override(flags, "advertise", "[]", "--ps");
     return SG_OK;

@@ -7,7 +7,7 @@
 #include "common/workers.h"
 
 #define AT(field)  .offset = offsetof(sg_config, field)
-#define DAY_MS     (24u * 3600 * 1000)
+#define DAY_MS     86400000u
 #define MAX_BYTES  (1u << 30)
 #define MAX_PATH   4096
 #define MAX_FACTOR 1e6

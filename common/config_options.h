@@ -31,13 +31,13 @@ typedef struct sg_config_choice {
 typedef struct sg_config_option {
     const char *key; /* "update.mode" */
     sg_config_type type;
-    size_t offset;      /* of the field in sg_config */
-    const char *preset; /* the default, as it would stand in the file */
+    bool shared;                /* all processes of a job must agree on it */
+    bool above_low, below_high; /* REAL: the bound itself is not allowed */
+    size_t offset;              /* of the field in sg_config */
+    const char *preset;         /* the default, as it would stand in the file */
     uint64_t min, max;
     double low, high;
-    bool above_low, below_high; /* REAL: the bound itself is not allowed */
     const sg_config_choice *choices;
-    bool shared;             /* all processes of a job must agree on it */
     const char *flag, *hint; /* "--mode", "MODE"; NULL: only --set */
     const char *help;
 } sg_config_option;

@@ -52,8 +52,7 @@ void sg_config_print_reference(FILE *out)
 
 static int compare_keys(const void *a, const void *b)
 {
-    const sg_config_option *const *first = a, *const *second = b;
-    return strcmp((*first)->key, (*second)->key);
+    return strcmp(sg_config_option_at(*(const size_t *)a)->key, sg_config_option_at(*(const size_t *)b)->key);
 }
 
 /* Addresses may differ from host to host; how many ps there are may not. */
@@ -69,10 +68,10 @@ void sg_config_each_shared(const sg_config *config, void (*each)(void *user, con
                            void *user)
 {
     size_t n = 0;
-    const sg_config_option **shared = sg_xcalloc(sg_config_option_count(), sizeof(*shared));
+    size_t *shared = sg_xcalloc(sg_config_option_count(), sizeof(*shared));
     for (size_t i = 0; i < sg_config_option_count(); i++) {
         if (sg_config_option_at(i)->shared)
-            shared[n++] = sg_config_option_at(i);
+            shared[n++] = i;
     }
     qsort(shared, n, sizeof(*shared), compare_keys);
     for (size_t i = 0; i < n; i++) {
@@ -80,9 +79,10 @@ void sg_config_each_shared(const sg_config *config, void (*each)(void *user, con
         size_t n_bytes = 0;
         FILE *out = open_memstream(&value, &n_bytes);
         SG_ASSERT(out != NULL);
-        print_shared(config, shared[i], out);
+        const sg_config_option *option = sg_config_option_at(shared[i]);
+        print_shared(config, option, out);
         fclose(out);
-        each(user, shared[i]->key, value);
+        each(user, option->key, value);
         free(value);
     }
     free(shared);

@@ -249,10 +249,11 @@ Test(config, numbers_are_printed_in_their_shortest_form)
 
 Test(config, the_locale_of_the_program_changes_nothing)
 {
-    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "C.UTF-8"};
-    for (size_t i = 0; i < SG_ARRAY_LEN(names); i++)
-        if (setlocale(LC_ALL, names[i]) != NULL)
-            break;
+    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
+    for (size_t i = 0; i < SG_ARRAY_LEN(names) && strcmp(localeconv()->decimal_point, ",") != 0; i++)
+        setlocale(LC_ALL, names[i]);
+    if (strcmp(localeconv()->decimal_point, ",") != 0)
+        cr_skip_test("no locale with a decimal comma is installed");
     sg_config *config = parse("update: {learning_rate: 0.25}");
     cr_assert_eq(config->update.learning_rate, 0.25);
     char *printed = print(config);
