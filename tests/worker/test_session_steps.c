@@ -170,6 +170,24 @@ Test(session_steps, sync_a_step_is_pushed_only_on_its_own_version_of_every_slice
     push(&step, peer_slices, 4);
 }
 
+Test(session_steps, sync_a_step_is_pushed_in_pieces_while_its_first_values_come_back)
+{
+    begin(SG_MODE_SYNC);
+    const sg_step step = peer_step(&p, 0);
+    const uint64_t first = push(&step, peer_slices, 2);
+    peer_answer_all(&p, SG_SESSION_PUSH);
+    peer_expect(&p, first, SG_OK);
+    const uint64_t back = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices, 2);
+    peer_drain(&p);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    peer_expect(&p, back, SG_OK);
+    cr_assert_not(sg_session_is_pushed(p.session, &step));
+    const uint64_t rest = push(&step, peer_slices + 2, 2);
+    peer_answer_all(&p, SG_SESSION_PUSH);
+    peer_expect(&p, rest, SG_OK);
+    cr_assert(sg_session_is_pushed(p.session, &step));
+}
+
 Test(session_steps, a_push_repeats_what_the_ticket_said_and_goes_to_the_owner)
 {
     begin(SG_MODE_SYNC);

@@ -277,12 +277,23 @@ static sg_status push_check_slice(const sg_session *session, const sg_step *step
     return SG_OK;
 }
 
+/* Whether the step's version was pulled for every slice. One that was pushed at this step may hold the next already. */
+static bool step_is_pulled(const sg_session *session, const sg_step *step)
+{
+    const sg_session_group *group = &session->groups[step->group];
+    for (uint32_t i = 0; i < group->n_slices; i++) {
+        const sg_session_slice *slice = &session->slices[group->slices[i]];
+        if (slice->version != step->number && slice->pushed != step->number + 1)
+            return false;
+    }
+    return true;
+}
+
 static sg_status push_check(const sg_session *session, const sg_step *step, const uint32_t *slices, size_t n,
                             sg_error *err)
 {
     sg_status status = SG_OK;
-    if (is_sync(session) && session->groups[step->group].n_slices > 0 &&
-        sg_session_version(session, step->group) != step->number)
+    if (is_sync(session) && !step_is_pulled(session, step))
         status = sg_error_set(err, SG_INVALID,
                               "step %" PRIu64 " of group %" PRIu32 " needs its version pulled for every variable first",
                               step->number, step->group);
