@@ -59,7 +59,7 @@ all: $(PROGRAMS) $(LIBRARY) ## programs and library
 
 tests: $(TESTS) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests
-	scripts/run-tests $(BUILD) $(TESTS)
+	scripts/run-tests $(BUILD)
 
 bench: all $(BUILD)/tests/bench/products ## measure the overhead of a ps against training in one process
 	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products

@@ -51,7 +51,7 @@ extern "C" {
     X(INTERNAL, 21, 13, 70, "internal error")           /* a bug */
 
 typedef enum sg_status {
-#define X(name, number, grpc_code, exit_code, text) SG_##name = number,
+#define X(name, number, rpc_code, exit_code, text) SG_##name = number,
     SG_STATUS_MAP(X)
 #undef X
 } sg_status;
