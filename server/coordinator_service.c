@@ -297,8 +297,10 @@ void sg_coordinator_service_stop(sg_coordinator_service *service, uint64_t now_m
 void sg_coordinator_service_close(sg_coordinator_service *service)
 {
     service->closed = true;
-    while (!TAILQ_EMPTY(&service->waiting))
-        fail(service, TAILQ_FIRST(&service->waiting), SG_STOPPED, "ps 0 has stopped");
+    for (request *r = TAILQ_FIRST(&service->waiting), *next; r; r = next) {
+        next = TAILQ_NEXT(r, link);
+        fail(service, r, SG_STOPPED, "ps 0 has stopped");
+    }
 }
 
 void sg_coordinator_service_destroy(sg_coordinator_service *service)

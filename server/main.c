@@ -115,7 +115,7 @@ static sg_status run_with_signals(sg_ps *ps, signals *s, sg_error *err)
         return sg_error_set(err, SG_EXHAUSTED, "cannot start a thread");
     sg_status status = sg_ps_run(ps, err);
     atomic_store(&s->over, true);
-    pthread_kill(s->thread, SIGTERM);
+    pthread_kill(s->thread, SIGHUP); /* one of those that it waits for */
     pthread_join(s->thread, NULL);
     return status;
 }

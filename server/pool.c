@@ -99,7 +99,6 @@ void sg_pool_put(sg_pool_buffer *buffer)
     sg_pool_buffer *top = atomic_load_explicit(stack, memory_order_relaxed);
     do
         buffer->next = top;
-    while (
-        !atomic_compare_exchange_weak_explicit(stack, &top, buffer, memory_order_acq_rel, memory_order_relaxed));
+    while (!atomic_compare_exchange_weak_explicit(stack, &top, buffer, memory_order_acq_rel, memory_order_relaxed));
     drop_hold(pool);
 }

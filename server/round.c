@@ -71,7 +71,7 @@ static const char *differing_field(const sg_round_terms *a, const sg_round_terms
         return "iteration";
     if (a->hyper != b->hyper)
         return "hyper";
-    if (memcmp(&a->learning_rate, &b->learning_rate, sizeof a->learning_rate) != 0)
+    if (a->learning_rate != b->learning_rate)
         return "learning_rate";
     return a->checkpoint_mark != b->checkpoint_mark ? "checkpoint_mark" : NULL;
 }

@@ -166,9 +166,12 @@ sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclare
     if (store->options.ps >= request->n_ps)
         return sg_error_set(err, SG_INVALID, "the plan is for %" PRIu32 " ps; this is ps %" PRIu32, request->n_ps,
                             store->options.ps);
-    sg_status status = make_plan(request, &store->plan, err);
+    sg_plan *plan = NULL;
+    sg_status status = make_plan(request, &plan, err);
     if (status != SG_OK)
         return status;
+    SG_ASSERT(plan != NULL);
+    store->plan = plan;
     copy_variables(store, request);
     status = make_slices(store, err);
     if (status != SG_OK)

@@ -96,18 +96,20 @@ sg_store_waiter *sg_store_satisfy_waiters(sg_store_slice *slice, bool async)
 
 /* --- the end of a pull --- */
 
+/* The caller of this and of leave_list holds a reference of its own, so that neither drops the last. */
 static void leave_slices(sg_store_parked *pull)
 {
+    uint32_t n_left = 0;
     for (size_t i = 0; i < pull->n; i++) {
         sg_store_slice *slice = pull->entries[i].slice;
         pthread_mutex_lock(&slice->mutex);
-        bool linked = pull->entries[i].waiter.linked;
-        if (linked)
+        if (pull->entries[i].waiter.linked) {
             unlink_waiter(slice, &pull->entries[i].waiter);
+            n_left++;
+        }
         pthread_mutex_unlock(&slice->mutex);
-        if (linked)
-            unref(pull);
     }
+    atomic_fetch_sub(&pull->references, n_left);
 }
 
 static void leave_list(sg_store *store, sg_store_parked *pull)
@@ -121,7 +123,7 @@ static void leave_list(sg_store *store, sg_store_parked *pull)
         pull->next->prev = pull->prev;
     store->n_pulls--;
     pthread_mutex_unlock(&store->pulls_mutex);
-    unref(pull);
+    atomic_fetch_sub(&pull->references, 1);
 }
 
 /* The caller holds a reference. Only the first call of several answers. */

@@ -1,11 +1,10 @@
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "store_fixture.h"
+#include "tests/support/seed.h"
 
 TestSuite(store, .timeout = 30);
 
@@ -680,7 +679,7 @@ static void train_shuffled(sg_rule rule, unsigned seed, float out[40])
 
 Test(store, the_result_has_the_same_bits_whatever_the_order_of_arrival)
 {
-    unsigned base = (unsigned)time(NULL);
+    unsigned base = (unsigned)sg_seed_begin().first;
     for (sg_rule rule = SG_RULE_SGD; rule <= SG_RULE_ADAM; rule++) {
         float first[40], next[40];
         train_shuffled(rule, base, first);
@@ -693,10 +692,10 @@ Test(store, the_result_has_the_same_bits_whatever_the_order_of_arrival)
 
 /* --- many threads --- */
 
-#define N_THREADS    4
-#define N_STEPS      60
+#define N_THREADS    4u
+#define N_STEPS      60u
 #define N_SLICES     3
-#define N_ASYNC_PUSH 200
+#define N_ASYNC_PUSH 200u
 
 typedef struct trainer {
     fixture *f;
@@ -794,7 +793,7 @@ static void run_threads(fixture *f, void *(*train)(void *), unsigned seed)
         trainers[i] = (trainer){f, i, seed + i};
         pthread_create(&threads[i], NULL, train, &trainers[i]);
     }
-    for (int i = 0; i < N_THREADS; i++)
+    for (uint32_t i = 0; i < N_THREADS; i++)
         pthread_join(threads[i], NULL);
     atomic_store(&t.stop, true);
     pthread_join(tick_thread, NULL);
@@ -802,8 +801,7 @@ static void run_threads(fixture *f, void *(*train)(void *), unsigned seed)
 
 Test(store, threads_that_push_and_pull_at_random_get_exact_sums)
 {
-    unsigned seed = (unsigned)time(NULL);
-    printf("store: seed %u\n", seed);
+    unsigned seed = (unsigned)sg_seed_begin().first;
     fixture f;
     start(&f, SG_MODE_SYNC, variables, 1, N_THREADS, 0.0f);
     run_threads(&f, train_sync, seed);
@@ -813,8 +811,7 @@ Test(store, threads_that_push_and_pull_at_random_get_exact_sums)
 
 Test(store, threads_that_push_asynchronously_count_every_push_once)
 {
-    unsigned seed = (unsigned)time(NULL);
-    printf("store: seed %u\n", seed);
+    unsigned seed = (unsigned)sg_seed_begin().first;
     fixture f;
     start(&f, SG_MODE_ASYNC, variables, 1, N_THREADS, 0.0f);
     run_threads(&f, train_async, seed);
