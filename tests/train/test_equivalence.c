@@ -1,6 +1,10 @@
-/* N workers with batch b equal one worker with batch N * b, up to rounding: design of the rounds and of the batches as
- * a whole. On Fashion-MNIST where it is installed (a plain build), for 20 and for 500 steps; the 469th is the short
- * batch at the end of the first epoch. */
+/* N workers with batch b equal one worker with batch N * b, up to rounding. On Fashion-MNIST where it is installed (a
+ * plain build), for 20 and for 500 steps; the 469th is the short batch at the end of the first epoch.
+ *
+ * Rounding alone keeps the difference near 1e-6. But where an input of a relu comes within rounding of 0, its gradient
+ * is passed on one side and not on the other; from then on the two trainings part, as they do in one process when an
+ * initial value is moved by 1e-7. The more units and steps, the sooner: the perceptron of configs/fashion-mnist.yaml
+ * (512, 512) does it after some 85 steps, so that it is compared for 20 only, and 500 steps with a narrow one. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +15,7 @@
 #include "common/folder.h"
 #include "tests/train/cluster.h"
 
-#define N_STEPS     500u
+#define LONG_STEPS  500u
 #define EARLY_STEPS 20u
 #define FOLDER      "/usr/share/datasets/fashion-mnist"
 
@@ -19,6 +23,8 @@ TestSuite(equivalence, .timeout = 300);
 
 typedef struct setting {
     char folder[64], path[96], run_dir[96];
+    const char *hidden;
+    uint32_t n_steps;
 } setting;
 
 static bool is_slow_build(void)
@@ -30,7 +36,7 @@ static bool is_slow_build(void)
 #endif
 }
 
-static void setting_init(setting *s, const char *hidden)
+static void setting_init(setting *s)
 {
     strcpy(s->folder, "/tmp/sg-equivalence-XXXXXX");
     cr_assert_not_null(mkdtemp(s->folder));
@@ -41,7 +47,7 @@ static void setting_init(setting *s, const char *hidden)
                             "train_labels: " FOLDER "/train-labels-idx1-ubyte.gz, "
                             "test_images: " FOLDER "/t10k-images-idx3-ubyte.gz, "
                             "test_labels: " FOLDER "/t10k-labels-idx1-ubyte.gz}\n",
-                            N_STEPS, hidden);
+                            s->n_steps, s->hidden);
     cr_assert_eq(sg_folder_write(s->path, text, strlen(text), NULL), SG_OK);
     free(text);
 }
@@ -78,42 +84,40 @@ static double distance(const float *a, const float *b, const float *start, size_
     return sqrt(difference) / sqrt(way);
 }
 
-static void compare(const cluster_result *many, const cluster_result *one, const char *what)
+static void compare(const setting *s, const cluster_result *many, const cluster_result *one, const char *what)
 {
-    const sg_model *start = one->start;
     double worst_early = 0, worst_end = 0;
-    for (size_t i = 0; i < start->n_variables; i++) {
-        const sg_variable *v = &start->variables[i];
+    for (size_t i = 0; i < one->start->n_variables; i++) {
+        const sg_variable *v = &one->start->variables[i];
         size_t n = sg_workload_n_elems(v);
         double early = distance(many->early[i], one->early[i], v->value, n);
         double end = distance(many->model->variables[i].value, one->model->variables[i].value, v->value, n);
         worst_early = fmax(worst_early, early);
         worst_end = fmax(worst_end, end);
         cr_assert(early <= 1e-5, "%s: %s differs by %g after %u steps", what, v->name, early, EARLY_STEPS);
-        cr_assert(end <= 1e-2, "%s: %s differs by %g after %u steps", what, v->name, end, N_STEPS);
+        cr_assert(end <= 1e-2, "%s: %s differs by %g after %u steps", what, v->name, end, s->n_steps);
     }
-    for (size_t step = 0; step < N_STEPS; step++)
+    for (size_t step = 0; step < s->n_steps; step++)
         cr_assert_eq(many->examples[step], one->examples[step], "%s: examples of step %zu", what, step);
-    fprintf(stderr, "%s: %.1e after %u steps, %.1e after %u\n", what, worst_early, EARLY_STEPS, worst_end, N_STEPS);
+    fprintf(stderr, "%s: %.1e after %u steps, %.1e after %u\n", what, worst_early, EARLY_STEPS, worst_end, s->n_steps);
 }
 
 /* Compares clusters of so many workers (0-terminated) with one worker, all with this global batch. */
-static void check_batch(const char *batch, const uint32_t *n_workers)
+static void check_batch(const char *hidden, uint32_t n_steps, const char *batch, const uint32_t *n_workers)
 {
     if (is_slow_build() || access(FOLDER, R_OK) != 0)
         cr_skip_test("needs Fashion-MNIST and a build without a sanitizer");
     static const char *const slices[] = {"4096", "1MiB"};
-    const char *hidden = getenv("SG_EQUIVALENCE_HIDDEN");
-    setting s;
-    setting_init(&s, hidden != NULL ? hidden : "[32]");
+    setting s = {.hidden = hidden, .n_steps = n_steps};
+    setting_init(&s);
     for (size_t i = 0; i < SG_ARRAY_LEN(slices); i++) {
         cluster_result one, many;
         train(&s, 1, batch, slices[i], &one);
         for (const uint32_t *n = n_workers; *n != 0; n++) {
             char what[96];
-            snprintf(what, sizeof(what), "%u workers, batch %s, slices of %s", *n, batch, slices[i]);
+            snprintf(what, sizeof(what), "hidden %s, %u workers, batch %s, slices of %s", hidden, *n, batch, slices[i]);
             train(&s, *n, batch, slices[i], &many);
-            compare(&many, &one, what);
+            compare(&s, &many, &one, what);
             cluster_result_deinit(&many);
         }
         cluster_result_deinit(&one);
@@ -123,10 +127,16 @@ static void check_batch(const char *batch, const uint32_t *n_workers)
 
 Test(equivalence, two_times_64_and_four_times_32_equal_128)
 {
-    check_batch("128", (const uint32_t[]){2, 4, 0});
+    check_batch("[32]", LONG_STEPS, "128", (const uint32_t[]){2, 4, 0});
 }
 
 Test(equivalence, three_times_43_equals_129)
 {
-    check_batch("129", (const uint32_t[]){3, 0});
+    check_batch("[32]", LONG_STEPS, "129", (const uint32_t[]){3, 0});
+}
+
+Test(equivalence, the_large_perceptron_is_equal_before_a_relu_flips)
+{
+    check_batch("[512, 512]", EARLY_STEPS, "128", (const uint32_t[]){2, 4, 0});
+    check_batch("[512, 512]", EARLY_STEPS, "129", (const uint32_t[]){3, 0});
 }
