@@ -288,7 +288,10 @@ void sg_coordinator_on_heartbeat(sg_coordinator *c, uint64_t now_ms, const Shard
                                  void *call)
 {
     enter(c, now_ms);
-    if (sg_coordinator_known(c, call, request->incarnation, request->generation) != NULL)
+    uint32_t index = find_incarnation(c, request->incarnation);
+    bool left = index < c->n_workers && c->workers[index].state == SG_COORDINATOR_WORKER_LEFT && !c->over;
+    /* A heartbeat that was overtaken by its worker's goodbye must not sound like trouble. */
+    if (left || sg_coordinator_known(c, call, request->incarnation, request->generation) != NULL)
         sg_coordinator_members_heartbeat(c, call);
     sg_coordinator_settle(c);
 }

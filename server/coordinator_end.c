@@ -97,10 +97,11 @@ static bool all_workers_know(const sg_coordinator *c)
     return true;
 }
 
-/* How long a ps that does not acknowledge is waited for; a stop must be over within shutdown_grace_ms as a whole. */
+/* How long a ps that does not acknowledge, and yet keeps its lease, is waited for: so that an order which was lost can
+ * go again. A stop must be over within shutdown_grace_ms as a whole. */
 static uint64_t ps_grace_ms(const sg_coordinator *c)
 {
-    return c->stopped ? c->config->shutdown_grace_ms / 2 : c->config->lease_ms;
+    return c->stopped ? c->config->shutdown_grace_ms / 2 : 2 * c->config->lease_ms;
 }
 
 static uint64_t workers_grace_ms(const sg_coordinator *c)

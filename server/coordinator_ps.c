@@ -73,7 +73,10 @@ static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, char *t
     sg_coordinator_orders_reset(c, index);
     sg_coordinator_order_hyper(c, index);
     for (uint32_t worker = 0; worker < c->n_workers; worker++) {
-        if (sg_coordinator_members_live(&c->workers[worker]))
+        sg_coordinator_worker_state worker_state = c->workers[worker].state;
+        /* Also one that fell silent before its hello was answered: it may go on. */
+        if (c->workers[worker].life != 0 && worker_state != SG_COORDINATOR_WORKER_LEFT &&
+            worker_state != SG_COORDINATOR_WORKER_LOST)
             sg_coordinator_order_admit(c, index, worker);
     }
     sg_coordinator_log(c, SG_LOG_INFO, "registered", "ps=%" PRIu32 " address=%s life=%" PRIx64, index, ps->address,

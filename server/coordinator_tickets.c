@@ -72,21 +72,23 @@ static bool any_other_member(const sg_coordinator *c, uint32_t worker, uint64_t 
     return false;
 }
 
-/* Opens the group's next step for the iteration that the call names; false: the call was failed. */
+/* Opens the group's next step, for the iteration that the call names; NULL: the call was failed. Where none is named it
+ * is the one after the group's last: so groups that step in turn stay level, also when one of them missed an iteration
+ * because its members left. */
 static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_parked *call, uint64_t lowest)
 {
     const sg_coordinator_group *group = &c->groups[call->ask.group];
-    if (group->next_step > 0 && group->last_iteration > lowest)
-        lowest = group->last_iteration;
-    uint64_t iteration = group->next_step > lowest ? group->next_step : lowest;
+    uint64_t iteration = group->next_step > 0 ? group->last_iteration + 1 : 0;
     if (call->ask.has_iteration) {
         iteration = call->ask.iteration;
+        if (group->next_step > 0 && group->last_iteration > lowest)
+            lowest = group->last_iteration;
         if (iteration < lowest) {
             refuse_iteration(c, call, group->next_step, lowest);
             return NULL;
         }
     }
-    return sg_coordinator_steps_open(c, call->ask.group, iteration);
+    return sg_coordinator_steps_open(c, call->ask.group, iteration > lowest ? iteration : lowest);
 }
 
 /* The step that this worker is to compute next; NULL: it must wait (*wait), or the call was failed. */
