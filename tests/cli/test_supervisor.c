@@ -200,6 +200,20 @@ Test(supervisor, a_shared_descriptor_is_open_in_the_child)
     close(ends[1]);
 }
 
+Test(supervisor, the_last_word_of_a_daemon_is_told_without_its_name)
+{
+    cr_assert_str_eq(sg_supervisor_last_word("shardgrad-ps: 1.2.3.4:5: in use"), "1.2.3.4:5: in use");
+    cr_assert_null(sg_supervisor_last_word("shardgrad-ps"));
+    cr_assert_null(sg_supervisor_last_word("shardgrad-ps says: x"));
+    cr_assert_null(sg_supervisor_last_word("2026-11-29T10:15:02.123Z WARN ps-0 x"));
+    watch w;
+    begin(&w, 1000);
+    start(&w, "worker-0", "echo shardgrad-worker: no data >&2; exit 66");
+    sg_error err;
+    cr_assert_eq(run(&w, &err), 66);
+    cr_assert_str_eq(err.message, "worker-0 failed with exit code 66: no data");
+}
+
 Test(supervisor, a_log_line_is_taken_apart)
 {
     char level;

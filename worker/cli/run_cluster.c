@@ -106,13 +106,16 @@ static sg_status start_processes(cluster *c, sg_error *err)
 
 /* --- what the supervisor tells -------------------------------------------------------------------------------- */
 
-/* Warnings, errors, and whatever is no log line are for the user; the rest is in the run directory. */
+/* Warnings, errors, and whatever is no log line are for the user; the rest is in the run directory. The last word of a
+ * process that failed is told in the end, and what the others say when they are stopped is no news. */
 static void on_line(void *user, const char *who, const char *line)
 {
     cluster *c = user;
     char level;
     const char *text = sg_supervisor_log_text(line, &level);
-    if ((level == 'I' || level == 'D') && c->config->log_level != SG_LOG_DEBUG)
+    bool quiet = level == 'I' || level == 'D' || sg_supervisor_last_word(line) != NULL ||
+                 sg_supervisor_is_stopping(c->supervisor);
+    if (quiet && c->config->log_level != SG_LOG_DEBUG)
         return;
     sg_progress_print(&c->run->progress, "%s | %s", who, text);
 }

@@ -93,6 +93,20 @@ void sg_supervisor_kill(sg_supervisor *s)
     send_to_all(s, SIGKILL);
 }
 
+bool sg_supervisor_is_stopping(const sg_supervisor *s)
+{
+    return s->stopping;
+}
+
+const char *sg_supervisor_last_word(const char *line)
+{
+    static const char prefix[] = "shardgrad-";
+    const char *colon = strchr(line, ':');
+    if (strncmp(line, prefix, strlen(prefix)) != 0 || colon == NULL || colon[1] != ' ')
+        return NULL;
+    return strcspn(line, " ") > (size_t)(colon - line) ? colon + 2 : NULL;
+}
+
 const char *sg_supervisor_log_text(const char *line, char *level)
 {
     static const char *const levels[] = {"DEBUG", "INFO", "WARN", "ERROR"};
@@ -115,9 +129,10 @@ static void end_line(child *c)
 {
     c->line[c->n_line] = '\0';
     c->n_line = 0;
-    char level;
-    const char *text = sg_supervisor_log_text(c->line, &level);
-    if ((level == 'E' || level == '\0') && text[0] != '\0')
+    char level = '\0';
+    const char *last_word = sg_supervisor_last_word(c->line);
+    const char *text = last_word != NULL ? last_word : sg_supervisor_log_text(c->line, &level);
+    if ((last_word != NULL || level == 'E' || level == '\0') && text[0] != '\0')
         snprintf(c->last_error, sizeof(c->last_error), "%.*s", (int)sizeof(c->last_error) - 1, text);
     c->supervisor->options.on_line(c->supervisor->options.user, c->who, c->line);
 }

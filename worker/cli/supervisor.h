@@ -40,10 +40,15 @@ SG_MUST_USE sg_status sg_supervisor_start(sg_supervisor *supervisor, const char 
 void sg_supervisor_stop(sg_supervisor *supervisor);
 /* SIGKILL to all that live. */
 void sg_supervisor_kill(sg_supervisor *supervisor);
+/* Whether it was told to, or something has failed: what children say from now on is about their end. */
+bool sg_supervisor_is_stopping(const sg_supervisor *supervisor);
 size_t sg_supervisor_n_alive(const sg_supervisor *supervisor);
 
 /* The exit code of the first failure, 0 if nothing failed. err says which process failed, how, and its last word. */
 int sg_supervisor_failure(const sg_supervisor *supervisor, sg_error *err);
+
+/* The last word of a daemon of ours, "shardgrad-worker: MESSAGE": returns MESSAGE; NULL for any other line. */
+const char *sg_supervisor_last_word(const char *line);
 
 /* Takes a log line "TIME LEVEL WHO EVENT FIELDS" apart: returns what follows WHO, and the level's first letter; `line`
  * itself and '\0' if it is none. */
