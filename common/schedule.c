@@ -12,8 +12,10 @@ float sg_schedule_rate(const sg_config *config, uint64_t iteration)
     uint64_t t = iteration - warmup;
     if (decay == 0 || config->update.schedule == SG_SCHEDULE_CONSTANT)
         return (float)rate;
-    if (config->update.schedule == SG_SCHEDULE_STEP)
-        return (float)(rate * pow(config->update.decay_factor, (double)(t / decay)));
+    if (config->update.schedule == SG_SCHEDULE_STEP) {
+        uint64_t n_decays = t / decay;
+        return (float)(rate * pow(config->update.decay_factor, (double)n_decays));
+    }
     double part = t < decay ? (double)t / (double)decay : 1;
     return (float)(rate * (1 + cos(M_PI * part)) / 2);
 }

@@ -1,6 +1,7 @@
 /* worker/cli/progress.c - see progress.h. */
 #include "worker/cli/progress.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -66,9 +67,8 @@ void sg_progress_format(const sg_progress *p, const sg_progress_state *state, ch
     if (speed(p) > 0)
         snprintf(rate, sizeof(rate), "  %.0f examples/s", speed(p));
     format_time_left(p, state, left, sizeof(left));
-    snprintf(out, out_bytes, "epoch %llu/%llu  step %llu/%llu%s%s%s",
-             (unsigned long long)(begun / p->steps_per_epoch + 1), (unsigned long long)epochs,
-             (unsigned long long)state->steps, (unsigned long long)p->total_steps, loss, rate, left);
+    snprintf(out, out_bytes, "epoch %" PRIu64 "/%" PRIu64 "  step %" PRIu64 "/%" PRIu64 "%s%s%s",
+             begun / p->steps_per_epoch + 1, epochs, state->steps, p->total_steps, loss, rate, left);
 }
 
 /* Whether a plain line is due: the first as soon as the speed is known, then every few seconds. */

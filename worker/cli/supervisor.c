@@ -218,7 +218,7 @@ static child *add_child(sg_supervisor *s, const char *who)
     child *c = sg_xcalloc(1, sizeof(*c));
     c->supervisor = s;
     snprintf(c->who, sizeof(c->who), "%s", who);
-    s->children = sg_xrealloc(s->children, s->n_children + 1, sizeof(*s->children));
+    s->children = sg_xrealloc(s->children, s->n_children + 1, sizeof(child *));
     s->children[s->n_children++] = c;
     c->process.data = c;
     uv_pipe_init(s->options.loop, &c->pipe, 0);

@@ -11,6 +11,9 @@
 #include "shardgrad/client.h"
 #include "worker/train/evaluate.h"
 
+#define PAUSE_NS        20000000L
+#define PAUSES_PER_PULL 50u
+
 struct sg_trainer {
     sg_trainer_options options;
     /* guarded by mutex: what sg_trainer_stop needs */
@@ -151,7 +154,7 @@ static sg_status pull_newest(sg_trainer *t, sg_client *client, sg_error *err)
 /* Async: the others may still be at their last batches. A pull now and then finds out if the job has failed. */
 static sg_status wait_until_alone(sg_trainer *t, sg_client *client, sg_error *err)
 {
-    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
     uint64_t logged_ms = sg_clock_ms();
     for (uint32_t round = 0;; round++) {
         sg_client_info info;
@@ -164,7 +167,7 @@ static sg_status wait_until_alone(sg_trainer *t, sg_client *client, sg_error *er
             logged_ms = sg_clock_ms();
             sg_log_warn(t->options.log, "waiting", "for=\"%u other workers to finish\"", info.live_workers - 1);
         }
-        sg_status status = round % 50 == 49 ? pull_newest(t, client, err) : SG_OK;
+        sg_status status = round % PAUSES_PER_PULL == PAUSES_PER_PULL - 1 ? pull_newest(t, client, err) : SG_OK;
         if (status != SG_OK)
             return status;
         nanosleep(&pause, NULL);
