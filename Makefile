@@ -132,7 +132,7 @@ $(BUILD)/bin/shardgrad: $(CLI) $(foreach a,worker client kernels common,$(call A
 	$(link)
 $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libshardgrad.so.$(SOVERSION) -Wl,--exclude-libs,ALL -o $@.$(VERSION) \
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libshardgrad.so.$(SOVERSION) -o $@.$(VERSION) \
 	    $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 	$(Q)ln -sf libshardgrad.so.$(VERSION) $@.$(SOVERSION) && ln -sf libshardgrad.so.$(SOVERSION) $@
 
