@@ -143,6 +143,7 @@ static sg_status run(const arguments *a, const sg_config *config, int *signal_nu
 int main(int argc, char **argv)
 {
     sg_memory_tune_daemon();
+    sg_interruptible_hold_signals();
     /* Whoever reads the log may have gone, such as the terminal. */
     signal(SIGPIPE, SIG_IGN);
     arguments a = {0};

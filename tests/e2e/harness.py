@@ -140,6 +140,11 @@ class Process:
         check(found == code, f"{' '.join(self.argv)}: exit code {found}, wanted {code}; it said:\n{self.err[-1500:]}")
         return self
 
+    def wait_out(self):
+        """What it printed until its end, whatever that was."""
+        self.wait()
+        return self.out
+
     def wait_for(self, pattern, timeout_s=PATIENCE_S):
         """Until it has written this to standard error."""
         wait_until(lambda: re.search(pattern, self.err) or self.popen.poll() is not None, f"/{pattern}/ from "

@@ -104,7 +104,7 @@ def two_workers_with_other_models(case):
     port = free_port()
     config = case.config(ps=(f"127.0.0.1:{port}",), workers=2, train__steps="100000000")
     ps, first = case.ps(config, 0), case.worker(config, 0)
-    wait_until(lambda: "waiting" in case.start("shardgrad", "status", config).expect(0).out, "the first worker")
+    wait_until(lambda: "joined" in case.start("shardgrad", "status", config).wait_out(), "the first worker")
     second = case.worker(config, 1, "--set", "model.hidden=[17]").expect(78)
     one_line(second, r"model\.hidden|dense0\.weight")
     check(ps.popen.poll() is None and first.popen.poll() is None, "the others live")

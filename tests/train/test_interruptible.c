@@ -77,6 +77,16 @@ Test(interruptible, a_signal_stops_the_work_and_decides_the_exit_code)
     cr_assert_eq(sg_interruptible_exit_code(SG_DATA, SIGTERM), 65, "what failed before the signal stays a failure");
 }
 
+Test(interruptible, a_signal_that_is_held_stops_the_work_when_it_begins)
+{
+    sg_interruptible_hold_signals();
+    raise(SIGTERM);
+    work_state w = {.send = SIGWINCH}; /* which does nothing */
+    int number;
+    cr_assert_eq(run(&w, &number, NULL), SG_CANCELLED);
+    cr_assert_eq(number, SIGTERM);
+}
+
 /* Criterion checks the exit code of the process in which the test runs. */
 Test(interruptible, a_second_signal_ends_the_process_at_once, .exit_code = 130)
 {

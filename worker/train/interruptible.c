@@ -1,13 +1,16 @@
 /* worker/train/interruptible.c - see interruptible.h. */
 #include "worker/train/interruptible.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 #include <uv.h>
 
+static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+
 typedef struct run {
     const sg_interruptible *what;
-    uv_signal_t signals[3];
+    uv_signal_t signals[SG_ARRAY_LEN(numbers)];
     uv_async_t over; /* the work has ended */
     int signal_number;
     sg_status status;
@@ -38,9 +41,22 @@ static void on_over(uv_async_t *async)
     uv_close((uv_handle_t *)async, NULL);
 }
 
+static void mask_signals(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++)
+        sigaddset(&set, numbers[i]);
+    pthread_sigmask(how, &set, NULL);
+}
+
+void sg_interruptible_hold_signals(void)
+{
+    mask_signals(SIG_BLOCK);
+}
+
 sg_status sg_interruptible_run(const sg_interruptible *interruptible, int *signal_number, sg_error *err)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     run r = {.what = interruptible};
     uv_loop_t loop;
     uv_thread_t thread;
@@ -51,6 +67,7 @@ sg_status sg_interruptible_run(const sg_interruptible *interruptible, int *signa
         r.signals[i].data = &r;
         uv_signal_start(&r.signals[i], on_signal, numbers[i]);
     }
+    mask_signals(SIG_UNBLOCK);
     SG_ASSERT(uv_thread_create(&thread, do_work, &r) == 0);
     uv_run(&loop, UV_RUN_DEFAULT);
     uv_thread_join(&thread);

@@ -14,6 +14,9 @@ typedef struct sg_interruptible {
     void *user;
 } sg_interruptible;
 
+/* Keeps these signals for sg_interruptible_run, so that one that comes before it is not lost. For the start of main. */
+void sg_interruptible_hold_signals(void);
+
 /* Returns what work returned; *signal_number is the signal that came, 0 if none did. */
 SG_MUST_USE sg_status sg_interruptible_run(const sg_interruptible *interruptible, int *signal_number, sg_error *err);
 
