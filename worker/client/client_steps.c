@@ -225,19 +225,20 @@ static sg_status slices_of(const sg_client *client, const sg_step *step, const u
                            uint32_t **slices, size_t *n_slices, sg_error *err)
 {
     const sg_plan *plan = sg_session_plan(client->session);
+    if (n > plan->n_variables)
+        return sg_error_set(err, SG_INVALID, "%zu variables in the list, %" PRIu32 " in the model", n,
+                            plan->n_variables);
     size_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        if (variables[i] >= plan->n_variables)
-            return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " does not exist: there are %" PRIu32,
-                                variables[i], plan->n_variables);
-        if (client->variables[variables[i]].group != step->group)
-            return sg_error_set(err, SG_INVALID, "variable '%s' belongs to group %" PRIu32 ", the step to %" PRIu32,
-                                client->variables[variables[i]].name, client->variables[variables[i]].group,
-                                step->group);
-        most += plan->variables[variables[i]].n_slices;
-        if (n > plan->n_variables)
-            return sg_error_set(err, SG_INVALID, "%zu variables in the list, %" PRIu32 " in the model", n,
+        const uint32_t index = variables[i];
+        if (index >= plan->n_variables)
+            return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " does not exist: there are %" PRIu32, index,
                                 plan->n_variables);
+        const sg_variable *variable = &client->variables[index];
+        if (variable->group != step->group)
+            return sg_error_set(err, SG_INVALID, "variable '%s' belongs to group %" PRIu32 ", the step to %" PRIu32,
+                                variable->name, variable->group, step->group);
+        most += plan->variables[index].n_slices;
     }
     *slices = sg_xcalloc(most + 1, sizeof **slices);
     *n_slices = 0;
@@ -261,7 +262,7 @@ sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t 
                          sg_op **op, sg_error *err)
 {
     uint32_t *slices = NULL;
-    size_t n_slices;
+    size_t n_slices = 0;
     sg_client_lock(client);
     sg_status status = group_check(client, step, err);
     if (status == SG_OK)
@@ -279,7 +280,7 @@ sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t 
                          sg_op **op, sg_error *err)
 {
     uint32_t *slices = NULL;
-    size_t n_slices;
+    size_t n_slices = 0;
     sg_client_lock(client);
     sg_status status = group_check(client, step, err);
     if (status == SG_OK)

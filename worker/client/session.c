@@ -36,7 +36,7 @@ sg_session *sg_session_create(const sg_session_options *options)
     session->warn_after_ms = options->warn_after_ms;
     if (options->settings != NULL)
         sg_config_each_shared(options->settings, setting_add, &(setting_list){.session = session});
-    session->setting_list = sg_xcalloc(session->n_settings + 1, sizeof *session->setting_list);
+    session->setting_list = sg_xcalloc(session->n_settings + 1, sizeof(Shardgrad__V1__Setting *));
     for (size_t i = 0; i < session->n_settings; i++)
         session->setting_list[i] = &session->settings[i];
     session->heartbeat_ms = SG_SESSION_NEVER;
@@ -62,8 +62,10 @@ void sg_session_destroy(sg_session *session)
     if (session == NULL)
         return;
     sg_session_requests_drop_all(session);
-    for (sg_session_task *task; (task = TAILQ_FIRST(&session->tasks)) != NULL;)
+    for (sg_session_task *task = TAILQ_FIRST(&session->tasks), *next; task != NULL; task = next) {
+        next = TAILQ_NEXT(task, link);
         task_free(session, task);
+    }
     for (sg_session_action action; sg_session_next_action(session, &action);)
         sg_session_action_deinit(&action);
     sg_session_groups_destroy(session);

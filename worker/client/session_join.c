@@ -194,6 +194,7 @@ void sg_session_groups_destroy(sg_session *session)
 static void groups_make(sg_session *session, const sg_variable *variables)
 {
     const sg_plan *plan = session->plan;
+    SG_ASSERT(plan != NULL);
     session->groups = sg_xcalloc(plan->n_groups, sizeof *session->groups);
     session->slices = sg_xcalloc(plan->n_slices, sizeof *session->slices);
     for (uint32_t i = 0; i < plan->n_slices; i++) {
@@ -234,7 +235,7 @@ static void variable_encode(const sg_variable *variable, Shardgrad__V1__Variable
 static void declare_ask(sg_session *session, sg_session_task *task, const sg_variable *variables, size_t n)
 {
     Shardgrad__V1__Variable *encoded = sg_xcalloc(n, sizeof *encoded);
-    Shardgrad__V1__Variable **list = sg_xcalloc(n, sizeof *list);
+    Shardgrad__V1__Variable **list = sg_xcalloc(n, sizeof(Shardgrad__V1__Variable *));
     for (size_t i = 0; i < n; i++) {
         variable_encode(&variables[i], &encoded[i]);
         list[i] = &encoded[i];
@@ -405,7 +406,7 @@ static void leave_ask(sg_session *session, sg_session_task *task)
 {
     const uint32_t n_groups = session->plan == NULL ? 0 : session->plan->n_groups;
     Shardgrad__V1__GroupProgress *progress = sg_xcalloc(n_groups + 1u, sizeof *progress);
-    Shardgrad__V1__GroupProgress **list = sg_xcalloc(n_groups + 1u, sizeof *list);
+    Shardgrad__V1__GroupProgress **list = sg_xcalloc(n_groups + 1u, sizeof(Shardgrad__V1__GroupProgress *));
     size_t n = 0;
     for (uint32_t i = 0; i < n_groups; i++) {
         if (session->groups[i].received == 0)

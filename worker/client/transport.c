@@ -206,16 +206,19 @@ static void bytes_count(const sg_client_call *call)
         call->client->pulled_bytes += slices_bytes(call);
 }
 
-void sg_transport_unref(sg_client_call *call)
+void sg_transport_unref(sg_client_call *call, uint32_t n_references)
 {
-    if (--call->n_references > 0)
+    call->n_references -= n_references;
+    if (call->n_references > 0)
         return;
     sg_rpc_pending_release(call->pending);
     sg_session_action_deinit(&call->action);
     free(call);
 }
 
-static void call_report(sg_client_call *call, sg_status status, const sg_error *error, const ProtobufCMessage *head)
+/* Gives n_references of the call back. */
+static void call_report(sg_client_call *call, sg_status status, const sg_error *error, const ProtobufCMessage *head,
+                        uint32_t n_references)
 {
     sg_client *client = call->client;
     sg_op *op = call->op;
@@ -228,7 +231,7 @@ static void call_report(sg_client_call *call, sg_status status, const sg_error *
         TAILQ_REMOVE(&op->calls, call, link);
         sg_op_settle(op);
     }
-    sg_transport_unref(call);
+    sg_transport_unref(call, n_references);
     sg_client_unlock(client);
 }
 
@@ -243,7 +246,7 @@ static void call_done(void *user, sg_status status, const sg_error *error, const
         if (status == SG_OK && call->action.method == SG_SESSION_PULL)
             status = values_take(call, &parts, &err);
     }
-    call_report(call, status, status == SG_OK ? NULL : error, status == SG_OK ? parts.head : NULL);
+    call_report(call, status, status == SG_OK ? NULL : error, status == SG_OK ? parts.head : NULL, 1);
     sg_wire_parts_deinit(&parts);
 }
 
@@ -278,17 +281,17 @@ void sg_transport_start(sg_client_call *call)
     sg_rpc_channel *channel = NULL;
     sg_wire_message *message = NULL;
     const sg_status status = call_prepare(call, &channel, &message, &err);
-    sg_rpc_pending *pending = NULL;
-    if (status == SG_OK)
-        pending = sg_rpc_channel_call(channel, methods[call->action.method].path, message, call->action.timeout_ms,
-                                      call_done, call);
-    else
-        call_report(call, status, &err, NULL);
+    if (status != SG_OK) {
+        call_report(call, status, &err, NULL, 2); /* there will be no callback */
+        return;
+    }
+    sg_rpc_pending *pending = sg_rpc_channel_call(channel, methods[call->action.method].path, message,
+                                                  call->action.timeout_ms, call_done, call);
     pthread_mutex_lock(&client->mutex);
     call->pending = pending;
-    const bool unwanted = call->cancel_wanted && pending != NULL;
+    const bool unwanted = call->cancel_wanted;
     if (!unwanted)
-        sg_transport_unref(call);
+        sg_transport_unref(call, 1);
     pthread_mutex_unlock(&client->mutex);
     if (unwanted)
         sg_transport_cancel(call);
@@ -304,6 +307,6 @@ void sg_transport_cancel(sg_client_call *call)
     if (pending != NULL)
         sg_rpc_pending_cancel(pending);
     pthread_mutex_lock(&client->mutex);
-    sg_transport_unref(call);
+    sg_transport_unref(call, 1);
     pthread_mutex_unlock(&client->mutex);
 }
