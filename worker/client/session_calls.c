@@ -19,6 +19,37 @@
 #define MIN_TIMEOUT_MS    100u
 #define MIN_ASKED_IN_VAIN 2u
 
+typedef struct method_row {
+    const ProtobufCMessageDescriptor *request, *reply;
+    /* A good answer. The request is in no list any more and is freed afterwards. */
+    void (*answered)(sg_session *session, uint64_t now_ms, sg_session_request *request, const ProtobufCMessage *reply);
+    /* A refusal that is neither "ask again" nor the end of everything; NULL: it ends the task. */
+    void (*refused)(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
+                    const char *text);
+} method_row;
+
+static const method_row methods[] = {
+    [SG_SESSION_HELLO] = {&shardgrad__v1__hello_request__descriptor, &shardgrad__v1__hello_response__descriptor,
+                          sg_session_join_answered, NULL},
+    [SG_SESSION_DECLARE] = {&shardgrad__v1__declare_request__descriptor, &shardgrad__v1__declare_response__descriptor,
+                            sg_session_declare_answered, NULL},
+    [SG_SESSION_INITIALIZE] = {&shardgrad__v1__initialize_request__descriptor,
+                               &shardgrad__v1__initialize_response__descriptor, sg_session_declare_answered, NULL},
+    [SG_SESSION_INITIALIZED] = {&shardgrad__v1__initialized_request__descriptor,
+                                &shardgrad__v1__initialized_response__descriptor, sg_session_declare_answered, NULL},
+    [SG_SESSION_TICKET] = {&shardgrad__v1__ticket_request__descriptor, &shardgrad__v1__ticket_response__descriptor,
+                           sg_session_tickets_answered, sg_session_tickets_refused},
+    [SG_SESSION_PUSH] = {&shardgrad__v1__push_request__descriptor, &shardgrad__v1__push_response__descriptor,
+                         sg_session_data_answered, sg_session_data_refused},
+    [SG_SESSION_PULL] = {&shardgrad__v1__pull_request__descriptor, &shardgrad__v1__pull_response__descriptor,
+                         sg_session_data_answered, sg_session_data_refused},
+    [SG_SESSION_HEARTBEAT] = {&shardgrad__v1__heartbeat_request__descriptor,
+                              &shardgrad__v1__heartbeat_response__descriptor, sg_session_join_answered,
+                              sg_session_heartbeat_refused},
+    [SG_SESSION_LEAVE] = {&shardgrad__v1__leave_request__descriptor, &shardgrad__v1__leave_response__descriptor,
+                          sg_session_join_answered, NULL},
+};
+
 void sg_session_peer_init(sg_session_peer *peer, const char *address)
 {
     *peer = (sg_session_peer){.address = sg_xstrdup(address), .silent_since_ms = SG_SESSION_NEVER};
@@ -173,56 +204,6 @@ void sg_session_pack(sg_session *session, const uint32_t *slices, size_t n, sg_s
 
 /* --- sending --------------------------------------------------------------------------------------------------- */
 
-static const ProtobufCMessageDescriptor *request_type(sg_session_method method)
-{
-    switch (method) {
-    case SG_SESSION_HELLO:
-        return &shardgrad__v1__hello_request__descriptor;
-    case SG_SESSION_DECLARE:
-        return &shardgrad__v1__declare_request__descriptor;
-    case SG_SESSION_INITIALIZE:
-        return &shardgrad__v1__initialize_request__descriptor;
-    case SG_SESSION_INITIALIZED:
-        return &shardgrad__v1__initialized_request__descriptor;
-    case SG_SESSION_TICKET:
-        return &shardgrad__v1__ticket_request__descriptor;
-    case SG_SESSION_PUSH:
-        return &shardgrad__v1__push_request__descriptor;
-    case SG_SESSION_PULL:
-        return &shardgrad__v1__pull_request__descriptor;
-    case SG_SESSION_HEARTBEAT:
-        return &shardgrad__v1__heartbeat_request__descriptor;
-    case SG_SESSION_LEAVE:
-        return &shardgrad__v1__leave_request__descriptor;
-    }
-    return NULL;
-}
-
-static const ProtobufCMessageDescriptor *reply_type(sg_session_method method)
-{
-    switch (method) {
-    case SG_SESSION_HELLO:
-        return &shardgrad__v1__hello_response__descriptor;
-    case SG_SESSION_DECLARE:
-        return &shardgrad__v1__declare_response__descriptor;
-    case SG_SESSION_INITIALIZE:
-        return &shardgrad__v1__initialize_response__descriptor;
-    case SG_SESSION_INITIALIZED:
-        return &shardgrad__v1__initialized_response__descriptor;
-    case SG_SESSION_TICKET:
-        return &shardgrad__v1__ticket_response__descriptor;
-    case SG_SESSION_PUSH:
-        return &shardgrad__v1__push_response__descriptor;
-    case SG_SESSION_PULL:
-        return &shardgrad__v1__pull_response__descriptor;
-    case SG_SESSION_HEARTBEAT:
-        return &shardgrad__v1__heartbeat_response__descriptor;
-    case SG_SESSION_LEAVE:
-        return &shardgrad__v1__leave_response__descriptor;
-    }
-    return NULL;
-}
-
 /* Calls that may be parked get the time to be; those that are answered at once are given up sooner, so that a peer
  * that is there but dead is noticed within a lease. */
 static uint64_t request_timeout_ms(const sg_session *session, sg_session_method method)
@@ -245,7 +226,7 @@ static void request_send(sg_session *session, sg_session_request *request, uint6
     action->method = request->method;
     action->target = request->target;
     action->body =
-        protobuf_c_message_unpack(request_type(request->method), NULL, request->packed_bytes, request->packed);
+        protobuf_c_message_unpack(methods[request->method].request, NULL, request->packed_bytes, request->packed);
     SG_ASSERT(action->body != NULL);
     action->timeout_ms = request_timeout_ms(session, request->method);
 }
@@ -350,11 +331,6 @@ static void repeat_answered(sg_session *session, sg_session_request *request, ui
     waiting_note(session, request, true, text);
 }
 
-static bool is_of_steps(sg_session_method method)
-{
-    return method == SG_SESSION_TICKET || method == SG_SESSION_PUSH || method == SG_SESSION_PULL;
-}
-
 /* Whether this refusal, heard by this request, is the end of the session and not of its task alone. A ticket that is
  * refused because the peer stops is told to who asks for the step: the one before may still be finished. */
 static bool ends_everything(sg_session_method method, sg_status status)
@@ -370,16 +346,15 @@ static bool ends_everything(sg_session_method method, sg_status status)
 static void settle(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
                    const char *text, const ProtobufCMessage *reply)
 {
+    const method_row *row = &methods[request->method];
     if (ends_everything(request->method, status))
         sg_session_fail(session, status, text);
-    else if (status == SG_OK && is_of_steps(request->method))
-        sg_session_steps_answered(session, now_ms, request, reply);
     else if (status == SG_OK)
-        sg_session_join_answered(session, now_ms, request, reply);
-    else if (is_of_steps(request->method))
-        sg_session_steps_refused(session, now_ms, request, status, text);
+        row->answered(session, now_ms, request, reply);
+    else if (row->refused != NULL)
+        row->refused(session, now_ms, request, status, text);
     else
-        sg_session_join_refused(session, now_ms, request, status, text);
+        sg_session_task_end(session, request->task, NULL, status, "%s", text);
 }
 
 void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg_status status, const char *error,
@@ -392,7 +367,7 @@ void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg
         return;
     request->call = 0;
     const char *text = error != NULL && error[0] != '\0' ? error : sg_status_text(status);
-    if (status == SG_OK && (reply == NULL || reply->descriptor != reply_type(request->method))) {
+    if (status == SG_OK && (reply == NULL || reply->descriptor != methods[request->method].reply)) {
         status = SG_INTERNAL;
         text = "the answer is a message of another type than the method's";
     }

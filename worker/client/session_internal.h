@@ -1,9 +1,11 @@
 /* worker/client/session_internal.h - what the files of the session share. Nobody else includes it.
  *
- *     session.c        life, tasks, actions, time
- *     session_calls.c  requests: queues, attempts, repeats, peers that fell silent
- *     session_join.c   hello, declare and initialization, heartbeats, leave
- *     session_steps.c  tickets, pushes, pulls
+ *     session.c          life, tasks, actions, time
+ *     session_calls.c    requests: queues, attempts, repeats, peers that fell silent
+ *     session_join.c     hello, heartbeats, leave
+ *     session_declare.c  variables and their initial values
+ *     session_tickets.c  which step comes next
+ *     session_data.c     pushes and pulls
  *
  * A task is what the owner waits for; it has any number of requests. A request is one message that is sent again,
  * unchanged, until it is answered; every sending of it is a call with a number of its own. */
@@ -191,27 +193,46 @@ void sg_session_peer_init(sg_session_peer *peer, const char *address);
 typedef void (*sg_session_pack_fn)(sg_session *session, void *user, uint32_t ps, uint32_t *slices, size_t n);
 void sg_session_pack(sg_session *session, const uint32_t *slices, size_t n, sg_session_pack_fn each, void *user);
 
-/* --- session_join.c, session_steps.c: what became of a request ------------------------------------------------ */
+/* --- what became of requests: the rows of session_calls.c ----------------------------------------------------- */
 
-/* A good answer. The request is in no list any more and is freed afterwards. */
 void sg_session_join_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
                               const ProtobufCMessage *reply);
-void sg_session_steps_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
-                               const ProtobufCMessage *reply);
-/* A refusal that is neither "ask again" nor the end of everything. */
-void sg_session_join_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
+void sg_session_heartbeat_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
+                                  const char *text);
+void sg_session_declare_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
+                                 const ProtobufCMessage *reply);
+void sg_session_tickets_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
+                                 const ProtobufCMessage *reply);
+void sg_session_tickets_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
+                                const char *text);
+void sg_session_data_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
+                              const ProtobufCMessage *reply);
+void sg_session_data_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
                              const char *text);
-void sg_session_steps_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
-                              const char *text);
+
+/* --- session_join.c ------------------------------------------------------------------------------------------- */
+
 void sg_session_heartbeat_due(sg_session *session, uint64_t now_ms);
 /* Sends Leave once the last push is acknowledged. */
 void sg_session_leave_due(sg_session *session);
-void sg_session_pull_add(sg_session *session, sg_session_task *task, uint64_t version, const uint32_t *slices,
-                         size_t n_slices);
+
+/* --- session_declare.c ---------------------------------------------------------------------------------------- */
+
 /* A pull of a declaration has been answered: the last one ends it. */
 void sg_session_declare_pulled(sg_session *session, sg_session_task *task);
 void sg_session_groups_destroy(sg_session *session);
+
+/* --- session_tickets.c ---------------------------------------------------------------------------------------- */
+
+bool sg_session_is_sync(const sg_session *session);
 /* Gives out a ticket that is there, asks for one that may be asked for. */
 void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t group);
+/* The ticket that is being computed, if it is this step's; NULL if not. */
+sg_session_held *sg_session_held_find(sg_session *session, uint32_t group, uint64_t step);
+
+/* --- session_data.c ------------------------------------------------------------------------------------------- */
+
+void sg_session_pull_add(sg_session *session, sg_session_task *task, uint64_t version, const uint32_t *slices,
+                         size_t n_slices);
 
 #endif

@@ -1,12 +1,9 @@
-/* worker/client/session_join.c - coming and going: hello, declare and initialization, heartbeats, leave. */
+/* worker/client/session_join.c - coming, staying and going: hello, heartbeats, leave. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "worker/client/session_internal.h"
 
-#define NAME_BYTES        255u
 #define MAX_MESSAGE_BYTES (1u << 30)
 
 /* --- hello ----------------------------------------------------------------------------------------------------- */
@@ -97,252 +94,6 @@ static void hello_answered(sg_session *session, uint64_t now_ms, sg_session_task
                    session->worker, hello->incarnation, hello->generation,
                    hello->mode == SHARDGRAD__V1__MODE__MODE_SYNC ? "sync" : "async", session->n_ps, hello->workers);
     sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
-}
-
-/* --- declare --------------------------------------------------------------------------------------------------- */
-
-static bool name_is_good(const char *name)
-{
-    const size_t n_bytes = name == NULL ? 0 : strnlen(name, NAME_BYTES + 1);
-    for (size_t i = 0; i < n_bytes; i++)
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
-            return false;
-    return n_bytes > 0 && n_bytes <= NAME_BYTES;
-}
-
-static sg_status variable_check(const sg_variable *variable, size_t index, uint64_t *n_elems, sg_error *err)
-{
-    if (!name_is_good(variable->name))
-        return sg_error_set(err, SG_INVALID,
-                            "variable %zu: its name must have 1 to 255 bytes, none a control character", index);
-    if (variable->rank > SG_MAX_RANK)
-        return sg_error_set(err, SG_INVALID, "variable '%s': rank %" PRIu32 " is above %d", variable->name,
-                            variable->rank, SG_MAX_RANK);
-    *n_elems = 1;
-    for (uint32_t i = 0; i < variable->rank; i++)
-        if (variable->shape[i] == 0 || __builtin_mul_overflow(*n_elems, variable->shape[i], n_elems) ||
-            *n_elems > INT64_MAX / sizeof(float))
-            return sg_error_set(err, SG_INVALID, "variable '%s': dimension %" PRIu32 " of its shape is 0 or too large",
-                                variable->name, i);
-    if (variable->value == NULL)
-        return sg_error_set(err, SG_INVALID, "variable '%s': has no value buffer", variable->name);
-    if (variable->gradient == NULL && !variable->frozen)
-        return sg_error_set(err, SG_INVALID, "variable '%s': has no gradient buffer and is not frozen", variable->name);
-    if (!isfinite(variable->lr_multiplier) || !isfinite(variable->decay_multiplier) || variable->lr_multiplier < 0 ||
-        variable->decay_multiplier < 0)
-        return sg_error_set(err, SG_INVALID, "variable '%s': its multipliers must be finite and not negative",
-                            variable->name);
-    return SG_OK;
-}
-
-static int name_compare(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static sg_status names_check(const sg_variable *variables, size_t n, sg_error *err)
-{
-    const char **names = sg_xcalloc(n, sizeof *names);
-    for (size_t i = 0; i < n; i++)
-        names[i] = variables[i].name;
-    qsort(names, n, sizeof *names, name_compare);
-    sg_status status = SG_OK;
-    for (size_t i = 1; i < n && status == SG_OK; i++)
-        if (strcmp(names[i - 1], names[i]) == 0)
-            status = sg_error_set(err, SG_INVALID, "two variables have the name '%s'", names[i]);
-    free(names);
-    return status;
-}
-
-static sg_status plan_make(const sg_session *session, const sg_variable *variables, size_t n, sg_plan **plan,
-                           sg_error *err)
-{
-    if (n == 0 || n > SG_PLAN_MAX_VARIABLES)
-        return sg_error_set(err, SG_INVALID, "%zu variables: must be 1 to %u", n, SG_PLAN_MAX_VARIABLES);
-    sg_plan_variable *list = sg_xcalloc(n, sizeof *list);
-    sg_status status = SG_OK;
-    for (size_t i = 0; i < n && status == SG_OK; i++) {
-        status = variable_check(&variables[i], i, &list[i].n_elems, err);
-        list[i].group = variables[i].group;
-    }
-    if (status == SG_OK)
-        status = names_check(variables, n, err);
-    if (status == SG_OK)
-        status = sg_plan_create(list, (uint32_t)n, session->n_ps, session->hello->slice_bytes, plan, err);
-    free(list);
-    return status;
-}
-
-void sg_session_groups_destroy(sg_session *session)
-{
-    for (uint32_t i = 0; session->plan != NULL && i < session->plan->n_groups; i++) {
-        sg_session_group *group = &session->groups[i];
-        for (uint32_t k = 0; k < group->n_held; k++)
-            shardgrad__v1__ticket_response__free_unpacked(group->held[k].ticket, NULL);
-        free(group->slices);
-        free(group->refused_text);
-        free(group->waiting);
-    }
-    free(session->groups);
-    free(session->slices);
-    sg_plan_destroy(session->plan);
-    session->groups = NULL;
-    session->slices = NULL;
-    session->plan = NULL;
-}
-
-static void groups_make(sg_session *session, const sg_variable *variables)
-{
-    const sg_plan *plan = session->plan;
-    SG_ASSERT(plan != NULL);
-    session->groups = sg_xcalloc(plan->n_groups, sizeof *session->groups);
-    session->slices = sg_xcalloc(plan->n_slices, sizeof *session->slices);
-    for (uint32_t i = 0; i < plan->n_slices; i++) {
-        session->slices[i].version = SG_SESSION_NO_VERSION;
-        session->slices[i].trained = !variables[plan->slices[i].variable].frozen;
-        session->groups[plan->slices[i].group].n_slices += session->slices[i].trained;
-    }
-    for (uint32_t i = 0; i < plan->n_groups; i++) {
-        session->groups[i].slices = sg_xcalloc(session->groups[i].n_slices + 1u, sizeof(uint32_t));
-        session->groups[i].n_slices = 0;
-    }
-    for (uint32_t i = 0; i < plan->n_slices; i++) {
-        sg_session_group *group = &session->groups[plan->slices[i].group];
-        if (session->slices[i].trained)
-            group->slices[group->n_slices++] = i;
-    }
-}
-
-static void variable_encode(const sg_variable *variable, Shardgrad__V1__Variable *encoded)
-{
-    shardgrad__v1__variable__init(encoded);
-    encoded->name = (char *)variable->name;
-    encoded->n_shape = variable->rank;
-    encoded->shape = (uint64_t *)variable->shape;
-    encoded->dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
-    encoded->group = variable->group;
-    encoded->frozen = variable->frozen;
-    if (variable->lr_multiplier != 0 && variable->lr_multiplier != 1) {
-        encoded->lr_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE_LR_MULTIPLIER;
-        encoded->lr_multiplier = variable->lr_multiplier;
-    }
-    if (variable->no_decay || (variable->decay_multiplier != 0 && variable->decay_multiplier != 1)) {
-        encoded->decay_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE_DECAY_MULTIPLIER;
-        encoded->decay_multiplier = variable->no_decay ? 0 : variable->decay_multiplier;
-    }
-}
-
-static void declare_ask(sg_session *session, sg_session_task *task, const sg_variable *variables, size_t n)
-{
-    Shardgrad__V1__Variable *encoded = sg_xcalloc(n, sizeof *encoded);
-    Shardgrad__V1__Variable **list = sg_xcalloc(n, sizeof(Shardgrad__V1__Variable *));
-    for (size_t i = 0; i < n; i++) {
-        variable_encode(&variables[i], &encoded[i]);
-        list[i] = &encoded[i];
-    }
-    Shardgrad__V1__DeclareRequest declare = SHARDGRAD__V1__DECLARE_REQUEST__INIT;
-    declare.incarnation = session->hello->incarnation;
-    declare.generation = session->hello->generation;
-    declare.n_variables = n;
-    declare.variables = list;
-    sg_session_request_add(session, task, SG_SESSION_DECLARE, SG_SESSION_COORDINATOR, &declare.base);
-    free(encoded);
-    free(list);
-}
-
-sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_variable *variables,
-                             size_t n_variables, uint64_t *task, sg_error *err)
-{
-    sg_status status = sg_session_failed(session, err);
-    if (status != SG_OK)
-        return status;
-    if (session->state != SG_SESSION_JOINED || session->leaving)
-        return sg_error_set(err, SG_INVALID, "variables are declared once, after joining");
-    sg_plan *plan = NULL;
-    if ((status = plan_make(session, variables, n_variables, &plan, err)) != SG_OK)
-        return status;
-    sg_session_groups_destroy(session);
-    session->plan = plan;
-    groups_make(session, variables);
-    session->state = SG_SESSION_DECLARING;
-    sg_session_task *declare = sg_session_task_add(session, SG_SESSION_TASK_DECLARE, now_ms, deadline_ms);
-    declare_ask(session, declare, variables, n_variables);
-    sg_session_send_due(session, now_ms);
-    *task = declare->number;
-    return SG_OK;
-}
-
-static void declare_end(sg_session *session, sg_session_task *task)
-{
-    session->state = SG_SESSION_DECLARED;
-    uint64_t bytes = 0;
-    for (uint32_t ps = 0; ps < session->n_ps; ps++)
-        bytes += session->plan->ps_bytes[ps];
-    sg_session_log(session, SG_LOG_INFO, "declared",
-                   "variables=%" PRIu32 " slices=%" PRIu32 " bytes=%" PRIu64 " initializer=%s",
-                   session->plan->n_variables, session->plan->n_slices, bytes, task->attempt != 0 ? "true" : "false");
-    sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
-}
-
-/* --- initialization -------------------------------------------------------------------------------------------- */
-
-static void initialize_add(sg_session *session, void *user, uint32_t ps, uint32_t *slices, size_t n)
-{
-    sg_session_task *task = user;
-    Shardgrad__V1__InitializeRequest request = SHARDGRAD__V1__INITIALIZE_REQUEST__INIT;
-    request.worker = session->worker;
-    request.incarnation = session->hello->incarnation;
-    request.generation = session->hello->generation;
-    request.attempt = task->attempt;
-    request.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
-    request.slices = slices;
-    request.n_slices = n;
-    sg_session_request_add_data(session, task, SG_SESSION_INITIALIZE, ps, slices, n, 0, &request.base);
-}
-
-static uint32_t *all_slices(const sg_session *session)
-{
-    uint32_t *slices = sg_xcalloc(session->plan->n_slices, sizeof *slices);
-    for (uint32_t i = 0; i < session->plan->n_slices; i++)
-        slices[i] = i;
-    return slices;
-}
-
-static void declare_answered(sg_session *session, sg_session_task *task, const Shardgrad__V1__DeclareResponse *reply)
-{
-    uint32_t *slices = all_slices(session);
-    task->attempt = reply->attempt;
-    sg_session_task_wait(task, NULL);
-    if (task->attempt != 0)
-        sg_session_pack(session, slices, session->plan->n_slices, initialize_add, task);
-    else
-        sg_session_pull_add(session, task, 0, slices, session->plan->n_slices);
-    free(slices);
-}
-
-static void initialize_answered(sg_session *session, sg_session_task *task)
-{
-    if (task->n_requests > 0)
-        return;
-    Shardgrad__V1__InitializedRequest request = SHARDGRAD__V1__INITIALIZED_REQUEST__INIT;
-    request.incarnation = session->hello->incarnation;
-    request.generation = session->hello->generation;
-    request.attempt = task->attempt;
-    sg_session_request_add(session, task, SG_SESSION_INITIALIZED, SG_SESSION_COORDINATOR, &request.base);
-}
-
-/* What was sent is what was committed: nothing need be pulled. */
-static void initialized_answered(sg_session *session, sg_session_task *task)
-{
-    for (uint32_t i = 0; i < session->plan->n_slices; i++)
-        session->slices[i].version = 0;
-    declare_end(session, task);
-}
-
-void sg_session_declare_pulled(sg_session *session, sg_session_task *task)
-{
-    if (task->n_requests == 0)
-        declare_end(session, task);
 }
 
 /* --- heartbeats ------------------------------------------------------------------------------------------------ */
@@ -452,41 +203,19 @@ static void leave_answered(sg_session *session, sg_session_task *task)
 void sg_session_join_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
                               const ProtobufCMessage *reply)
 {
-    sg_session_task *task = request->task;
-    switch (request->method) {
-    case SG_SESSION_HELLO:
-        hello_answered(session, now_ms, task, (const Shardgrad__V1__HelloResponse *)reply);
-        break;
-    case SG_SESSION_DECLARE:
-        declare_answered(session, task, (const Shardgrad__V1__DeclareResponse *)reply);
-        break;
-    case SG_SESSION_INITIALIZE:
-        initialize_answered(session, task);
-        break;
-    case SG_SESSION_INITIALIZED:
-        initialized_answered(session, task);
-        break;
-    case SG_SESSION_HEARTBEAT:
+    if (request->method == SG_SESSION_HELLO)
+        hello_answered(session, now_ms, request->task, (const Shardgrad__V1__HelloResponse *)reply);
+    else if (request->method == SG_SESSION_HEARTBEAT)
         heartbeat_answered(session, now_ms, (const Shardgrad__V1__HeartbeatResponse *)reply);
-        break;
-    case SG_SESSION_LEAVE:
-        leave_answered(session, task);
-        break;
-    case SG_SESSION_TICKET:
-    case SG_SESSION_PUSH:
-    case SG_SESSION_PULL:
-        SG_ASSERT(false);
-    }
+    else
+        leave_answered(session, request->task);
 }
 
-/* A heartbeat that is refused for a reason that ends nothing is only worth a line: the next one may be answered. */
-void sg_session_join_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
-                             const char *text)
+/* One that is refused for a reason that ends nothing is only worth a line: the next one may be answered. */
+void sg_session_heartbeat_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
+                                  const char *text)
 {
-    if (request->method != SG_SESSION_HEARTBEAT) {
-        sg_session_task_end(session, request->task, NULL, status, "%s", text);
-        return;
-    }
+    (void)request;
     char quoted[SG_ERROR_MESSAGE_BYTES];
     session->draining = session->draining || status == SG_STOPPED;
     sg_session_log(session, status == SG_STOPPED ? SG_LOG_DEBUG : SG_LOG_WARN, "heartbeat_refused",

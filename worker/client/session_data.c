@@ -1,182 +1,8 @@
-/* worker/client/session_steps.c - tickets, pushes and pulls.
- *
- * A ticket is asked for as soon as fewer than two are held, so that the next one is there when it is wanted. */
+/* worker/client/session_data.c - pushes and pulls: what may be sent when. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "worker/client/session_internal.h"
-
-static bool is_sync(const sg_session *session)
-{
-    return session->hello->mode == SHARDGRAD__V1__MODE__MODE_SYNC;
-}
-
-/* --- tickets --------------------------------------------------------------------------------------------------- */
-
-static void step_fill(const Shardgrad__V1__TicketResponse *ticket, sg_step *step)
-{
-    *step = (sg_step){
-        .number = ticket->step->step,
-        .iteration = ticket->step->iteration,
-        .group = ticket->step->group,
-        .rank = ticket->rank,
-        .size = ticket->size,
-        .learning_rate = ticket->step->learning_rate,
-    };
-}
-
-static void ticket_ask(sg_session *session, uint32_t index)
-{
-    sg_session_group *group = &session->groups[index];
-    Shardgrad__V1__TicketRequest request = SHARDGRAD__V1__TICKET_REQUEST__INIT;
-    request.incarnation = session->hello->incarnation;
-    request.generation = session->hello->generation;
-    request.group = index;
-    request.received = group->received;
-    request.finished = group->finished;
-    request.loss = group->examples == 0 ? 0 : group->loss;
-    request.examples = group->examples;
-    group->examples = 0;
-    group->asking = sg_session_request_add(session, NULL, SG_SESSION_TICKET, SG_SESSION_COORDINATOR, &request.base);
-    group->asking->group = index;
-}
-
-static void ticket_give(sg_session *session, sg_session_group *group, sg_session_held *held)
-{
-    sg_step step;
-    step_fill(held->ticket, &step);
-    held->given = true;
-    sg_session_task_end(session, group->task, &step, SG_OK, "%s", "");
-}
-
-/* A refusal is told to one task; what comes after it asks again. One that says that the peer stops is final. */
-static void ticket_tell_refused(sg_session *session, sg_session_group *group)
-{
-    const sg_status status = group->refused;
-    group->refused = SG_OK;
-    if (status == SG_STOPPED)
-        sg_session_fail(session, status, group->refused_text);
-    else
-        sg_session_task_end(session, group->task, NULL, status, "%s", group->refused_text);
-}
-
-void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t index)
-{
-    sg_session_group *group = &session->groups[index];
-    if (group->task != NULL && group->n_held > 0 && !group->held[0].given)
-        ticket_give(session, group, &group->held[0]);
-    else if (group->task != NULL && group->refused != SG_OK)
-        ticket_tell_refused(session, group);
-    if (group->wanted && group->asking == NULL && group->n_held < SG_SESSION_MAX_HELD && group->refused == SG_OK &&
-        !session->leaving && session->failed == SG_OK)
-        ticket_ask(session, index);
-    sg_session_send_due(session, now_ms);
-}
-
-uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint32_t index)
-{
-    sg_error err;
-    if (sg_session_failed(session, &err) != SG_OK)
-        return sg_session_task_refuse(session, err.code, "%s", err.message);
-    if (session->state != SG_SESSION_DECLARED || session->leaving)
-        return sg_session_task_refuse(session, SG_INVALID, "a step needs declared variables");
-    if (index >= session->plan->n_groups)
-        return sg_session_task_refuse(session, SG_INVALID, "group %" PRIu32 " does not exist: there are %" PRIu32,
-                                      index, session->plan->n_groups);
-    sg_session_group *group = &session->groups[index];
-    if (group->task != NULL)
-        return sg_session_task_refuse(session, SG_INVALID, "a step of group %" PRIu32 " is being begun already", index);
-    if (group->n_held > 0 && group->held[0].given)
-        return sg_session_task_refuse(session, SG_INVALID,
-                                      "step %" PRIu64 " of group %" PRIu32 " is not finished: push all its variables "
-                                      "(examples 0 where there is nothing to contribute)",
-                                      group->held[0].ticket->step->step, index);
-    sg_session_task *task = sg_session_task_add(session, SG_SESSION_TASK_TICKET, now_ms, deadline_ms);
-    const uint64_t number = task->number;
-    task->group = index;
-    group->task = task;
-    group->wanted = true;
-    if (group->asking != NULL)
-        sg_session_task_wait(task, group->waiting);
-    sg_session_ticket_offer(session, now_ms, index);
-    return number;
-}
-
-static const char *ticket_check(const sg_session *session, uint32_t index, const Shardgrad__V1__TicketResponse *ticket)
-{
-    const sg_session_group *group = &session->groups[index];
-    if (ticket->step == NULL)
-        return "no step";
-    if (ticket->step->group != index)
-        return "another group";
-    if (ticket->rank >= ticket->size)
-        return "a rank that is not below the size";
-    if (is_sync(session) && (group->received > ticket->step->step || ticket->step->step == UINT64_MAX))
-        return "a step that was given before";
-    return NULL;
-}
-
-static Shardgrad__V1__TicketResponse *ticket_copy(const Shardgrad__V1__TicketResponse *ticket)
-{
-    const size_t n_bytes = shardgrad__v1__ticket_response__get_packed_size(ticket);
-    uint8_t *packed = sg_xcalloc(n_bytes + 1, 1);
-    shardgrad__v1__ticket_response__pack(ticket, packed);
-    Shardgrad__V1__TicketResponse *copy = shardgrad__v1__ticket_response__unpack(NULL, n_bytes, packed);
-    SG_ASSERT(copy != NULL);
-    free(packed);
-    return copy;
-}
-
-static void ticket_refused(sg_session *session, uint64_t now_ms, uint32_t index, sg_status status, const char *text)
-{
-    sg_session_group *group = &session->groups[index];
-    session->draining = session->draining || status == SG_STOPPED;
-    group->refused = status;
-    sg_session_text_set(&group->refused_text, text);
-    sg_session_ticket_offer(session, now_ms, index);
-}
-
-static void ticket_answered(sg_session *session, uint64_t now_ms, uint32_t index,
-                            const Shardgrad__V1__TicketResponse *ticket)
-{
-    sg_session_group *group = &session->groups[index];
-    sg_session_text_set(&group->waiting, NULL);
-    const char *bad = ticket_check(session, index, ticket);
-    if (bad != NULL) {
-        char line[SG_ERROR_MESSAGE_BYTES];
-        snprintf(line, sizeof line, "the coordinator's ticket of group %" PRIu32 " has %s", index, bad);
-        ticket_refused(session, now_ms, index, SG_INTERNAL, line);
-        return;
-    }
-    SG_ASSERT(group->n_held < SG_SESSION_MAX_HELD);
-    group->held[group->n_held++] = (sg_session_held){.ticket = ticket_copy(ticket)};
-    group->received = is_sync(session) ? ticket->step->step + 1 : group->received + 1;
-    sg_session_ticket_offer(session, now_ms, index);
-}
-
-/* The ticket that is being computed, if it is this step's. */
-static sg_session_held *held_find(sg_session *session, uint32_t index, uint64_t step)
-{
-    sg_session_group *group = &session->groups[index];
-    return group->n_held > 0 && group->held[0].given && group->held[0].ticket->step->step == step ? &group->held[0]
-                                                                                                  : NULL;
-}
-
-void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step)
-{
-    if (session->state != SG_SESSION_DECLARED || step->group >= session->plan->n_groups ||
-        held_find(session, step->group, step->number) == NULL)
-        return;
-    sg_session_group *group = &session->groups[step->group];
-    shardgrad__v1__ticket_response__free_unpacked(group->held[0].ticket, NULL);
-    group->held[0] = group->held[1];
-    group->n_held--;
-    group->finished = is_sync(session) ? step->number + 1 : group->finished + 1;
-    group->loss = step->loss;
-    group->examples = step->examples;
-    sg_session_ticket_offer(session, now_ms, step->group);
-}
 
 /* --- slices ---------------------------------------------------------------------------------------------------- */
 
@@ -219,7 +45,7 @@ uint64_t sg_session_version(const sg_session *session, uint32_t index)
     uint64_t low = SG_SESSION_NO_VERSION;
     for (uint32_t i = 0; i < group->n_slices; i++) {
         const uint64_t version = session->slices[group->slices[i]].version;
-        if (version == SG_SESSION_NO_VERSION || (i > 0 && version != low && is_sync(session)))
+        if (version == SG_SESSION_NO_VERSION || (i > 0 && version != low && sg_session_is_sync(session)))
             return SG_SESSION_NO_VERSION;
         low = version < low ? version : low;
     }
@@ -293,7 +119,7 @@ static sg_status push_check(const sg_session *session, const sg_step *step, cons
                             sg_error *err)
 {
     sg_status status = SG_OK;
-    if (is_sync(session) && !step_is_pulled(session, step))
+    if (sg_session_is_sync(session) && !step_is_pulled(session, step))
         status = sg_error_set(err, SG_INVALID,
                               "step %" PRIu64 " of group %" PRIu32 " needs its version pulled for every variable first",
                               step->number, step->group);
@@ -309,7 +135,7 @@ sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadlin
     if (status != SG_OK)
         return status;
     const sg_session_held *held = session->state == SG_SESSION_DECLARED && step->group < session->plan->n_groups
-                                      ? held_find(session, step->group, step->number)
+                                      ? sg_session_held_find(session, step->group, step->number)
                                       : NULL;
     if (held == NULL || session->leaving)
         return sg_error_set(err, SG_INVALID, "step %" PRIu64 " of group %" PRIu32 " is not the one that was begun",
@@ -336,11 +162,11 @@ sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadlin
 static void push_answered(sg_session *session, sg_session_request *request, const Shardgrad__V1__PushResponse *reply)
 {
     sg_session_group *group = &session->groups[request->group];
-    sg_session_held *held = held_find(session, request->group, request->at);
+    sg_session_held *held = sg_session_held_find(session, request->group, request->at);
     if (held != NULL) {
         held->n_acknowledged += (uint32_t)request->n_slices;
         if (held->n_acknowledged == group->n_slices)
-            group->pushed = is_sync(session) ? request->at + 1 : group->pushed + 1;
+            group->pushed = sg_session_is_sync(session) ? request->at + 1 : group->pushed + 1;
     }
     if (reply->n_non_finite > 0 && request->weighs) {
         session->non_finite += reply->n_non_finite;
@@ -422,7 +248,7 @@ static bool pull_versions_take(sg_session *session, const sg_session_request *re
     for (size_t i = 0; i < request->n_slices; i++) {
         sg_session_slice *slice = &session->slices[request->slices[i]];
         const uint64_t want = slice->trained ? request->at : 0;
-        if (good && (reply->versions[i] < want || (is_sync(session) && reply->versions[i] != want)))
+        if (good && (reply->versions[i] < want || (sg_session_is_sync(session) && reply->versions[i] != want)))
             good = false;
         slice->version = good ? reply->versions[i] : SG_SESSION_NO_VERSION;
     }
@@ -443,24 +269,22 @@ static void pull_answered(sg_session *session, sg_session_request *request, cons
 
 /* --- answers --------------------------------------------------------------------------------------------------- */
 
-void sg_session_steps_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
-                               const ProtobufCMessage *reply)
+void sg_session_data_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
+                              const ProtobufCMessage *reply)
 {
-    if (request->method == SG_SESSION_TICKET)
-        ticket_answered(session, now_ms, request->group, (const Shardgrad__V1__TicketResponse *)reply);
-    else if (request->method == SG_SESSION_PUSH)
+    (void)now_ms;
+    if (request->method == SG_SESSION_PUSH)
         push_answered(session, request, (const Shardgrad__V1__PushResponse *)reply);
     else
         pull_answered(session, request, (const Shardgrad__V1__PullResponse *)reply);
 }
 
 /* Version 0 is gone for one who declares when training has begun: its values come with its first step. */
-void sg_session_steps_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
-                              const char *text)
+void sg_session_data_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
+                             const char *text)
 {
-    if (request->method == SG_SESSION_TICKET)
-        ticket_refused(session, now_ms, request->group, status, text);
-    else if (status == SG_LATE && request->task->kind == SG_SESSION_TASK_DECLARE)
+    (void)now_ms;
+    if (status == SG_LATE && request->task->kind == SG_SESSION_TASK_DECLARE)
         sg_session_declare_pulled(session, request->task);
     else
         sg_session_task_end(session, request->task, NULL, status, "%s", text);

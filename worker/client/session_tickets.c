@@ -1,0 +1,188 @@
+/* worker/client/session_tickets.c - which step comes next.
+ *
+ * A ticket is asked for as soon as fewer than two are held, so that the next one is there when it is wanted. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "worker/client/session_internal.h"
+
+bool sg_session_is_sync(const sg_session *session)
+{
+    return session->hello->mode == SHARDGRAD__V1__MODE__MODE_SYNC;
+}
+
+static void step_fill(const Shardgrad__V1__TicketResponse *ticket, sg_step *step)
+{
+    *step = (sg_step){
+        .number = ticket->step->step,
+        .iteration = ticket->step->iteration,
+        .group = ticket->step->group,
+        .rank = ticket->rank,
+        .size = ticket->size,
+        .learning_rate = ticket->step->learning_rate,
+    };
+}
+
+static void ticket_ask(sg_session *session, uint32_t index)
+{
+    sg_session_group *group = &session->groups[index];
+    Shardgrad__V1__TicketRequest request = SHARDGRAD__V1__TICKET_REQUEST__INIT;
+    request.incarnation = session->hello->incarnation;
+    request.generation = session->hello->generation;
+    request.group = index;
+    request.received = group->received;
+    request.finished = group->finished;
+    request.loss = group->examples == 0 ? 0 : group->loss;
+    request.examples = group->examples;
+    group->examples = 0;
+    group->asking = sg_session_request_add(session, NULL, SG_SESSION_TICKET, SG_SESSION_COORDINATOR, &request.base);
+    group->asking->group = index;
+}
+
+static void ticket_give(sg_session *session, sg_session_group *group, sg_session_held *held)
+{
+    sg_step step;
+    step_fill(held->ticket, &step);
+    held->given = true;
+    sg_session_task_end(session, group->task, &step, SG_OK, "%s", "");
+}
+
+/* A refusal is told to one task; what comes after it asks again. One that says that the peer stops is final. */
+static void ticket_tell_refused(sg_session *session, sg_session_group *group)
+{
+    const sg_status status = group->refused;
+    group->refused = SG_OK;
+    if (status == SG_STOPPED)
+        sg_session_fail(session, status, group->refused_text);
+    else
+        sg_session_task_end(session, group->task, NULL, status, "%s", group->refused_text);
+}
+
+void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t index)
+{
+    sg_session_group *group = &session->groups[index];
+    if (group->task != NULL && group->n_held > 0 && !group->held[0].given)
+        ticket_give(session, group, &group->held[0]);
+    else if (group->task != NULL && group->refused != SG_OK)
+        ticket_tell_refused(session, group);
+    if (group->wanted && group->asking == NULL && group->n_held < SG_SESSION_MAX_HELD && group->refused == SG_OK &&
+        !session->leaving && session->failed == SG_OK)
+        ticket_ask(session, index);
+    sg_session_send_due(session, now_ms);
+}
+
+uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint32_t index)
+{
+    sg_error err;
+    if (sg_session_failed(session, &err) != SG_OK)
+        return sg_session_task_refuse(session, err.code, "%s", err.message);
+    if (session->state != SG_SESSION_DECLARED || session->leaving)
+        return sg_session_task_refuse(session, SG_INVALID, "a step needs declared variables");
+    if (index >= session->plan->n_groups)
+        return sg_session_task_refuse(session, SG_INVALID, "group %" PRIu32 " does not exist: there are %" PRIu32,
+                                      index, session->plan->n_groups);
+    sg_session_group *group = &session->groups[index];
+    if (group->task != NULL)
+        return sg_session_task_refuse(session, SG_INVALID, "a step of group %" PRIu32 " is being begun already", index);
+    if (group->n_held > 0 && group->held[0].given)
+        return sg_session_task_refuse(session, SG_INVALID,
+                                      "step %" PRIu64 " of group %" PRIu32 " is not finished: push all its variables "
+                                      "(examples 0 where there is nothing to contribute)",
+                                      group->held[0].ticket->step->step, index);
+    sg_session_task *task = sg_session_task_add(session, SG_SESSION_TASK_TICKET, now_ms, deadline_ms);
+    const uint64_t number = task->number;
+    task->group = index;
+    group->task = task;
+    group->wanted = true;
+    if (group->asking != NULL)
+        sg_session_task_wait(task, group->waiting);
+    sg_session_ticket_offer(session, now_ms, index);
+    return number;
+}
+
+static const char *ticket_check(const sg_session *session, uint32_t index, const Shardgrad__V1__TicketResponse *ticket)
+{
+    const sg_session_group *group = &session->groups[index];
+    if (ticket->step == NULL)
+        return "no step";
+    if (ticket->step->group != index)
+        return "another group";
+    if (ticket->rank >= ticket->size)
+        return "a rank that is not below the size";
+    if (sg_session_is_sync(session) && (group->received > ticket->step->step || ticket->step->step == UINT64_MAX))
+        return "a step that was given before";
+    return NULL;
+}
+
+static Shardgrad__V1__TicketResponse *ticket_copy(const Shardgrad__V1__TicketResponse *ticket)
+{
+    const size_t n_bytes = shardgrad__v1__ticket_response__get_packed_size(ticket);
+    uint8_t *packed = sg_xcalloc(n_bytes + 1, 1);
+    shardgrad__v1__ticket_response__pack(ticket, packed);
+    Shardgrad__V1__TicketResponse *copy = shardgrad__v1__ticket_response__unpack(NULL, n_bytes, packed);
+    SG_ASSERT(copy != NULL);
+    free(packed);
+    return copy;
+}
+
+static void ticket_refused(sg_session *session, uint64_t now_ms, uint32_t index, sg_status status, const char *text)
+{
+    sg_session_group *group = &session->groups[index];
+    session->draining = session->draining || status == SG_STOPPED;
+    group->refused = status;
+    sg_session_text_set(&group->refused_text, text);
+    sg_session_ticket_offer(session, now_ms, index);
+}
+
+static void ticket_answered(sg_session *session, uint64_t now_ms, uint32_t index,
+                            const Shardgrad__V1__TicketResponse *ticket)
+{
+    sg_session_group *group = &session->groups[index];
+    sg_session_text_set(&group->waiting, NULL);
+    const char *bad = ticket_check(session, index, ticket);
+    if (bad != NULL) {
+        char line[SG_ERROR_MESSAGE_BYTES];
+        snprintf(line, sizeof line, "the coordinator's ticket of group %" PRIu32 " has %s", index, bad);
+        ticket_refused(session, now_ms, index, SG_INTERNAL, line);
+        return;
+    }
+    SG_ASSERT(group->n_held < SG_SESSION_MAX_HELD);
+    group->held[group->n_held++] = (sg_session_held){.ticket = ticket_copy(ticket)};
+    group->received = sg_session_is_sync(session) ? ticket->step->step + 1 : group->received + 1;
+    sg_session_ticket_offer(session, now_ms, index);
+}
+
+sg_session_held *sg_session_held_find(sg_session *session, uint32_t index, uint64_t step)
+{
+    sg_session_group *group = &session->groups[index];
+    return group->n_held > 0 && group->held[0].given && group->held[0].ticket->step->step == step ? &group->held[0]
+                                                                                                  : NULL;
+}
+
+void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step)
+{
+    if (session->state != SG_SESSION_DECLARED || step->group >= session->plan->n_groups ||
+        sg_session_held_find(session, step->group, step->number) == NULL)
+        return;
+    sg_session_group *group = &session->groups[step->group];
+    shardgrad__v1__ticket_response__free_unpacked(group->held[0].ticket, NULL);
+    group->held[0] = group->held[1];
+    group->n_held--;
+    group->finished = sg_session_is_sync(session) ? step->number + 1 : group->finished + 1;
+    group->loss = step->loss;
+    group->examples = step->examples;
+    sg_session_ticket_offer(session, now_ms, step->group);
+}
+
+void sg_session_tickets_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
+                                 const ProtobufCMessage *reply)
+{
+    ticket_answered(session, now_ms, request->group, (const Shardgrad__V1__TicketResponse *)reply);
+}
+
+void sg_session_tickets_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
+                                const char *text)
+{
+    ticket_refused(session, now_ms, request->group, status, text);
+}
