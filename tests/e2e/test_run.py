@@ -2,6 +2,7 @@
 import os
 import pty
 import select
+import subprocess
 import time
 
 from harness import check, contains, equal, test, wait_until
@@ -69,6 +70,16 @@ def a_stale_run_directory_does_not_confuse(case):
 
 
 @test
+def ps_that_linger_serve_on_until_they_are_told(case):
+    config = case.config(linger="true")
+    run = case.start("shardgrad", "run", config)
+    run.wait_for("the ps linger until Ctrl-C")
+    contains(case.shardgrad("status", config).out, r"(?m)^0 +\S+ +left ", "status")
+    run.end_within(4)
+    contains(run.out, "test_accuracy", "result")
+
+
+@test
 def two_runs_cannot_share_a_run_directory(case):
     config = case.config(train__steps="100000000")
     run = case.start("shardgrad", "run", config)
@@ -92,7 +103,6 @@ def progress_is_plain_lines_where_there_is_no_terminal(case):
 def progress_is_one_line_drawn_again_on_a_terminal(case):
     config = case.config(train__steps="100000000")
     master, slave = pty.openpty()
-    import subprocess
     run = subprocess.Popen([f"{case.bin}/shardgrad", "run", config], stdin=slave, stdout=slave, stderr=slave,
                            start_new_session=True)
     os.close(slave)

@@ -28,8 +28,8 @@ typedef struct cluster {
     uv_signal_t signals[3];
     uv_timer_t poll, ps_end;
     sg_supervisor *supervisor;
-    size_t n_workers_alive;
-    int signal_number; /* the first that came; 0: none */
+    size_t n_workers_alive; /* that did not end well yet */
+    int signal_number;      /* the first that came; 0: none */
 
     uv_work_t asking;
     bool is_asking;
@@ -236,10 +236,11 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
         fprintf(stderr, "shardgrad: %s (logs: %s/log)\n", err->message, c->config->run_dir);
         return failure;
     }
-    if (c->signal_number != 0)
-        return c->signal_number == SIGINT ? 130 : 0;
+    int code = c->signal_number == SIGINT ? 130 : 0;
+    if (c->signal_number != 0 && c->n_workers_alive > 0)
+        return code;
     sg_status status = sg_run_directory_print_result(c->config->run_dir, err);
-    return status == SG_OK ? 0 : sg_arguments_fail(status, err);
+    return status == SG_OK ? code : sg_arguments_fail(status, err);
 }
 
 int sg_run_cluster(sg_run *run)
