@@ -151,12 +151,12 @@ sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint6
         sg_coordinator_end_answer(c, call, index);
         return NULL;
     }
-    sg_coordinator_worker *worker = index < c->n_workers ? &c->workers[index] : NULL;
-    if (worker == NULL || worker->state == SG_COORDINATOR_WORKER_WAITING ||
-        worker->state == SG_COORDINATOR_WORKER_HELLO) {
+    if (index == c->n_workers || c->workers[index].state == SG_COORDINATOR_WORKER_WAITING ||
+        c->workers[index].state == SG_COORDINATOR_WORKER_HELLO) {
         fail_unknown(c, call, incarnation);
         return NULL;
     }
+    sg_coordinator_worker *worker = &c->workers[index];
     char name[SG_COORDINATOR_TEXT_BYTES];
     sg_coordinator_worker_name(c, index, name);
     if (worker->state == SG_COORDINATOR_WORKER_LEFT || worker->state == SG_COORDINATOR_WORKER_LOST) {

@@ -31,7 +31,7 @@
 #define SG_COORDINATOR_MAX_GROUPS 64u
 #define SG_COORDINATOR_MAX_RANK   8u
 #define SG_COORDINATOR_TEXT_BYTES 256u
-#define SG_COORDINATOR_TICK_MS    100u
+#define SG_COORDINATOR_TICK_MS    UINT64_C(100)
 /* Lives that had an index before the one of now: a late repeat of their Hello must not count as a new life. */
 #define SG_COORDINATOR_PAST_LIVES 8u
 
@@ -195,8 +195,7 @@ struct sg_coordinator {
     sg_coordinator_setting *settings; /* [n_settings] that everybody must agree on */
     size_t n_settings;
     uint64_t now_ms;
-    uint64_t ticked_ms;
-    bool ticked;
+    uint64_t ticked_ms; /* valid if `ticked` */
 
     STAILQ_HEAD(, sg_coordinator_queued) actions;
     TAILQ_HEAD(sg_coordinator_parked_list, sg_coordinator_parked) parked;
@@ -214,10 +213,7 @@ struct sg_coordinator {
     uint64_t n_declared; /* declarations so far */
     uint64_t attempt;    /* of the initializer of now; 0: none was named yet */
     uint32_t initializer;
-    bool has_initializer;
-    bool sealing, committing;
 
-    bool started; /* `workers` have asked */
     sg_coordinator_group groups[SG_COORDINATOR_MAX_GROUPS];
     TAILQ_HEAD(sg_coordinator_iterations, sg_coordinator_iteration) iterations; /* retained, newest last */
     uint64_t frozen;                                                            /* 1 + the highest ever frozen */
@@ -225,15 +221,19 @@ struct sg_coordinator {
 
     sg_status end_status; /* with which every call is failed once the job is over, STOPPED where it ended well */
     char *end_text;
-    bool over;           /* DRAINING, DONE or FAILED */
-    bool stopped;        /* because a ps was told to stop */
-    bool end_told;       /* the END action is out */
     uint64_t over_ms;    /* since when it is over */
-    bool released;       /* every ps that lives knows it */
-    uint64_t release_ms; /* since when */
+    uint64_t release_ms; /* since when every ps that lives knows it */
 
     char *waiting_for; /* as of the last tick */
     uint64_t waiting_since_ms, warn_at_ms;
+
+    bool ticked;
+    bool has_initializer, sealing, committing;
+    bool started;  /* `workers` have asked */
+    bool over;     /* DRAINING, DONE or FAILED */
+    bool stopped;  /* because a ps was told to stop */
+    bool released; /* every ps that lives knows that it is over */
+    bool end_told; /* the END action is out */
 };
 
 /* --- coordinator_actions.c -------------------------------------------------------------------------------------- */

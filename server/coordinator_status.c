@@ -256,9 +256,10 @@ void sg_coordinator_status_answer(sg_coordinator *c, void *call)
     uint32_t n_workers = n_listed(c);
     char waiting_for[SG_ERROR_MESSAGE_BYTES];
     Shardgrad__V1__StatusResponse response = SHARDGRAD__V1__STATUS_RESPONSE__INIT;
-    Shardgrad__V1__PsStatus *ps = sg_xcalloc(c->n_ps, sizeof *ps), **ps_list = sg_xcalloc(c->n_ps, sizeof *ps_list);
+    Shardgrad__V1__PsStatus *ps = sg_xcalloc(c->n_ps, sizeof *ps),
+                            **ps_list = sg_xcalloc(c->n_ps, sizeof(Shardgrad__V1__PsStatus *));
     Shardgrad__V1__WorkerStatus *workers = sg_xcalloc(n_workers, sizeof *workers);
-    Shardgrad__V1__WorkerStatus **worker_list = sg_xcalloc(n_workers, sizeof *worker_list);
+    Shardgrad__V1__WorkerStatus **worker_list = sg_xcalloc(n_workers, sizeof(Shardgrad__V1__WorkerStatus *));
     for (uint32_t i = 0; i < c->n_ps; i++) {
         fill_ps(c, i, &ps[i]);
         ps_list[i] = &ps[i];

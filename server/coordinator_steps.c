@@ -221,7 +221,7 @@ void sg_coordinator_steps_excuse(sg_coordinator *c, uint32_t index, const uint64
 {
     size_t capacity = count_steps(c), n = 0;
     Shardgrad__V1__Step *messages = sg_xcalloc(capacity, sizeof *messages);
-    Shardgrad__V1__Step **steps = sg_xcalloc(capacity, sizeof *steps);
+    Shardgrad__V1__Step **steps = sg_xcalloc(capacity, sizeof(Shardgrad__V1__Step *));
     uint8_t(*members)[SG_WORKERS_WIRE_BYTES] = sg_xcalloc(capacity, sizeof *members);
     for (uint32_t group = 0; group < c->n_groups; group++) {
         sg_coordinator_step *step;

@@ -7,7 +7,7 @@
 
 #define NAME_BYTES  255u
 #define MAX_ELEMS   (UINT64_MAX >> 16) /* the store's bound, too */
-#define SHAPE_BYTES (SG_COORDINATOR_MAX_RANK * 21)
+#define SHAPE_BYTES ((size_t)SG_COORDINATOR_MAX_RANK * 21)
 
 /* --- valid? ----------------------------------------------------------------------------------------------------- */
 
