@@ -276,6 +276,32 @@ Test(coordinator_tickets, the_first_asker_fixes_the_iteration_of_a_step)
     rig_deinit(&r);
 }
 
+/* One member leaves in the middle of an iteration: the next one's steps must still meet in one iteration, or a joiner
+ * becomes a member of this one in one group and of the next in the other. */
+Test(coordinator_tickets, groups_that_step_in_turn_stay_level_when_an_iteration_is_left_out)
+{
+    rig r;
+    rig_init(&r, alone);
+    uint64_t workers[3] = {0};
+    rig_start(&r, 1, workers);
+    granted(rig_ticket(&r, workers[0], 0, 0, 0), 0, 1);
+    granted(rig_ticket(&r, workers[0], 0, 1, 0), 1, 1);
+    workers[1] = rig_join(&r, 1, 8);
+    rig_declare(&r, workers[1]);
+    rig_call *second = rig_ticket(&r, workers[1], 0, 0, 0);
+    rig_leave(&r, workers[0], 1); /* group 1 has had no step at all */
+    granted(second, 2, 2);
+    cr_assert_eq(rig_granted(second)->step->iteration, 2);
+    for (uint64_t step = 0; step < 3; step++) {
+        rig_call *critic = rig_ticket(&r, workers[1], 1, step, step);
+        granted(critic, step, 2);
+        cr_assert_eq(rig_granted(critic)->step->iteration, step + 2);
+        rig_call *weight = rig_ticket(&r, workers[1], 0, step + 3, step + 3);
+        cr_assert_eq(rig_granted(weight)->step->iteration, step + 3);
+    }
+    rig_deinit(&r);
+}
+
 Test(coordinator_tickets, long_training_keeps_little)
 {
     rig r;
