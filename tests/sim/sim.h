@@ -1,0 +1,266 @@
+/* tests/sim/sim.h - a whole cluster in one thread: the real coordinator, the real stores of several ps and the real
+ * sessions of several workers, on a simulated network and clock, all of it decided by one seed. README.md says what is
+ * simulated and what is checked.
+ *
+ *   sim.c           the world: events, time, the end
+ *   sim_network.c   calls: delayed, reordered, lost, repeated
+ *   sim_ps.c        a ps: store and, in ps 0, the coordinator
+ *   sim_register.c  its registration
+ *   sim_worker.c    a worker: session and a trainer that drives it (sim_worker.h: the worker side of the world; the
+ *                   names of its headers and the server's must not meet)
+ *   sim_oracle.c    what must hold after every event
+ *   sim_scenario.c  what a seed means: sizes, faults, and how the job must end */
+#ifndef SG_TESTS_SIM_H
+#define SG_TESTS_SIM_H
+
+#include "common/config.h"
+#include "common/plan.h"
+#include "common/workers.h"
+#include "shardgrad/v1/coordinator.pb-c.h"
+#include "shardgrad/v1/parameter.pb-c.h"
+#include "tests/support/seed.h"
+
+#define SIM_MAX_PS      3u
+#define SIM_MAX_INDICES 5u  /* of workers */
+#define SIM_MAX_WORKERS 12u /* processes over the whole run */
+#define SIM_MAX_SLICES  12u
+#define SIM_SLICE_ELEMS 16u
+#define SIM_MAX_GROUPS  2u
+#define SIM_MAX_STEPS   160u /* async: tickets */
+#define SIM_MAX_FAULTS  3u
+#define SIM_END_MS      200000u /* nothing takes so long: it hangs */
+#define SIM_NO_PS       UINT32_MAX
+
+typedef struct sim sim;
+typedef struct sim_call sim_call;
+typedef struct sim_worker sim_worker; /* sim_worker.h */
+typedef struct sg_store sg_store;
+typedef struct sg_coordinator sg_coordinator;
+
+/* --- scenario --------------------------------------------------------------------------------------------------- */
+
+typedef enum sim_phase {
+    SIM_JOINING,
+    SIM_DECLARING,
+    SIM_ASKING,   /* for a ticket */
+    SIM_FETCHING, /* a joiner pulls the values of its first step */
+    SIM_COMPUTING,
+    SIM_EXCHANGING, /* push and pull are under way */
+    SIM_LEAVING,
+    SIM_ENDED,
+} sim_phase;
+
+typedef enum sim_fault_kind {
+    SIM_FAULT_KILL_WORKER, /* `target`: index; its newest process vanishes */
+    SIM_FAULT_SUPERSEDE,   /* a second process of index `target` starts while the first lives on */
+    SIM_FAULT_KILL_PS,     /* `target`: ps */
+    SIM_FAULT_STOP_PS,     /* it is told to stop */
+    SIM_FAULT_RESTART_PS,  /* it vanishes and starts anew at once, before anything was declared */
+    SIM_N_FAULTS,
+} sim_fault_kind;
+
+typedef struct sim_fault {
+    sim_fault_kind kind;
+    uint32_t target;
+    uint64_t at_ms;
+    bool happened;
+    sim_phase phase;  /* KILL_WORKER: where its process was */
+    uint32_t process; /* KILL_WORKER */
+} sim_fault;
+
+typedef struct sim_scenario {
+    bool async;
+    uint32_t n_ps, n_workers, n_joiners, n_groups;
+    uint64_t message_bytes;
+    uint32_t lost_per_mille, repeated_per_mille, slow_per_mille;
+    uint64_t ps_start_ms[SIM_MAX_PS];
+    uint64_t worker_start_ms[SIM_MAX_INDICES];
+    uint32_t quota[SIM_MAX_INDICES]; /* iterations that a process of this index does before it leaves */
+    sim_fault faults[SIM_MAX_FAULTS];
+    uint32_t n_faults;
+} sim_scenario;
+
+/* --- network ---------------------------------------------------------------------------------------------------- */
+
+typedef enum sim_sender { SIM_FROM_WORKER, SIM_FROM_PS, SIM_FROM_COORDINATOR } sim_sender;
+
+/* Between two of them. */
+typedef struct sim_link {
+    uint32_t sure;     /* calls to come that are not lost */
+    uint32_t n_silent; /* lost calls whose callers have not noticed */
+} sim_link;
+
+/* One call from its sending to its end; kept until the world ends. */
+struct sim_call {
+    sim_call *next; /* all of the world */
+    sim_sender sender;
+    uint32_t from;        /* process number of the worker, or ps */
+    uint64_t sender_life; /* of the ps that sends */
+    uint64_t number;      /* WORKER: of the session's call; COORDINATOR: life of the ps that is ordered */
+    uint64_t task;
+    int method;  /* WORKER: an sg_session_method */
+    uint32_t to; /* ps */
+    bool to_coordinator;
+    ProtobufCMessage *body;
+    uint8_t *data; /* of INITIALIZE and PUSH */
+    size_t data_bytes;
+    uint64_t deadline_ms;
+    bool lost;    /* in silence: only its deadline tells */
+    bool settled; /* the caller has its answer */
+};
+
+/* One arrival of a call at a server: a repeated call arrives twice. It is the `call` that coordinator and store know.
+ */
+typedef struct sim_arrival {
+    struct sim_arrival *next;
+    sim_call *call;
+    uint64_t arrived_ms;
+    uint64_t life; /* of the process that has it */
+    bool answered;
+    sg_status status;
+    char text[SG_ERROR_MESSAGE_BYTES];
+    ProtobufCMessage *reply;
+    float *data; /* of a pull's answer */
+    size_t n_elems;
+} sim_arrival;
+
+/* --- processes -------------------------------------------------------------------------------------------------- */
+
+typedef struct sim_ps {
+    bool running;
+    uint64_t life;
+    sg_store *store;
+    sg_coordinator *coordinator; /* ps 0 */
+    uint64_t register_at_ms, accepted_ms, sent_ms;
+    bool registering, registered, stopping, says_stopping, said_stopping;
+    uint64_t end_at_ms; /* 0: not yet */
+    bool ended;         /* with this: */
+    bool killed;
+    sg_status status;
+    char text[SG_ERROR_MESSAGE_BYTES];
+} sim_ps;
+
+/* --- oracle ----------------------------------------------------------------------------------------------------- */
+
+/* What one incarnation contributed to a step, slice by slice. */
+typedef struct sim_contribution {
+    uint32_t index;
+    uint64_t incarnation, weight;
+    uint64_t sent, counted; /* slices, as bits */
+} sim_contribution;
+
+typedef struct sim_step_record {
+    bool handed_out;
+    sg_workers members;
+    uint64_t iteration;
+    float learning_rate;
+    uint64_t incarnations[SIM_MAX_INDICES]; /* that were given a ticket */
+    sim_contribution contributions[SIM_MAX_INDICES + 2];
+    uint32_t n_contributions;
+    sg_workers excused[SIM_MAX_PS];
+} sim_step_record;
+
+typedef struct sim_slice_record {
+    uint64_t newest; /* version that was seen last */
+    bool seen;
+    bool known[SIM_MAX_STEPS + 1];
+    float values[SIM_MAX_STEPS + 1][SIM_SLICE_ELEMS];
+    double expected[SIM_SLICE_ELEMS]; /* async: initial values minus all that counted */
+    uint64_t n_counted;               /* async */
+} sim_slice_record;
+
+/* --- world ------------------------------------------------------------------------------------------------------ */
+
+typedef struct sim_event sim_event;
+typedef void (*sim_run)(sim *s, const sim_event *event);
+struct sim_event {
+    uint64_t at_ms, order;
+    sim_run run;
+    void *subject;
+    uint64_t number;
+};
+
+struct sim {
+    uint64_t seed_number;
+    sg_seed seed;
+    sim_scenario scenario;
+    sg_config *config;
+    uint64_t now_ms;
+    sim_event *events; /* a heap */
+    size_t n_events, events_capacity;
+    uint64_t n_run;
+    sim_ps ps[SIM_MAX_PS];
+    sim_worker *workers;                     /* [n_workers] of SIM_MAX_WORKERS */
+    uint32_t n_workers, n_to_start;          /* processes so far; first ones in all */
+    uint64_t idle_since_ms;                  /* since when no worker runs */
+    uint32_t newest_worker[SIM_MAX_INDICES]; /* 1 + number of the newest process; 0: none */
+    uint64_t n_lives;
+    sim_call *calls;
+    sim_arrival *arrivals;
+    sim_arrival **waiting; /* [n_waiting] not answered at once; those that are by now are thrown out now and then */
+    size_t n_waiting, waiting_capacity;
+    sim_link links[SIM_MAX_WORKERS + SIM_MAX_PS + 1][SIM_MAX_PS + 2]; /* by sender; by ps, coordinator, heartbeats */
+    bool job_ended;
+    sg_status job_status;
+    char job_text[SG_ERROR_MESSAGE_BYTES];
+    sg_plan *plan;                         /* as the sessions make it */
+    uint32_t indices[SIM_MAX_WORKERS + 1]; /* by counter of the incarnation */
+    bool hellos[SIM_MAX_WORKERS + 1];
+    sim_step_record steps[SIM_MAX_GROUPS][SIM_MAX_STEPS];
+    sim_slice_record slices[SIM_MAX_SLICES];
+    bool failed;
+    char failure[1024];
+    FILE *trace; /* NULL: silent */
+};
+
+/* Runs one seed; false: s->failure says what did not hold. The caller zeroes nothing and calls sim_destroy. */
+sim *sim_create(uint64_t seed);
+bool sim_play(sim *s);
+void sim_destroy(sim *s);
+/* Ends the run; only the first one counts. */
+void sim_fail(sim *s, const char *format, ...) SG_PRINTF(2, 3);
+void sim_trace(sim *s, const char *format, ...) SG_PRINTF(2, 3);
+uint64_t sim_below(sim *s, uint64_t limit);
+bool sim_chance(sim *s, uint32_t per_mille);
+void sim_at(sim *s, uint64_t at_ms, sim_run run, void *subject, uint64_t number);
+
+void sim_scenario_choose(sim *s);
+/* At the end: did it end as it had to? */
+void sim_scenario_judge(sim *s);
+
+void sim_send(sim *s, const sim_call *call, uint64_t timeout_ms); /* takes body and data */
+/* The caller wants no answer any more. */
+void sim_cancel(sim *s, sim_call *call);
+void sim_answer(sim *s, sim_arrival *arrival, sg_status status, const char *text, const ProtobufCMessage *reply);
+ProtobufCMessage *sim_copy(const ProtobufCMessage *message);
+
+void sim_ps_start(sim *s, uint32_t ps);
+void sim_ps_stop(sim *s, uint32_t ps);
+void sim_ps_kill(sim *s, uint32_t ps);
+void sim_ps_arrive(sim *s, sim_arrival *arrival);
+void sim_ps_gone(sim *s, sim_arrival *arrival); /* its caller has given it up */
+void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *text);
+void sim_ps_end(sim *s, sim_ps *ps, sg_status status, const char *text, uint64_t linger_ms);
+
+void sim_register_keep(sim *s, uint32_t ps);
+void sim_register_answered(sim *s, const sim_call *call, sg_status status, const char *text);
+
+void sim_workers_init(sim *s);
+void sim_workers_deinit(sim *s);
+bool sim_workers_run(const sim *s); /* any of them */
+void sim_worker_start(sim *s, uint32_t index);
+void sim_worker_reply(sim *s, const sim_call *call, sg_status status, const char *text, const ProtobufCMessage *reply,
+                      const float *data);
+
+float sim_oracle_gradient(uint64_t incarnation, uint64_t step, uint32_t slice, uint32_t elem);
+float sim_oracle_initial(uint32_t slice, uint32_t elem);
+void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation);
+void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__TicketResponse *ticket);
+void sim_oracle_sent(sim *s, const sim_call *push);
+void sim_oracle_pushed(sim *s, const sim_call *push, sg_status status);
+void sim_oracle_ordered(sim *s, uint32_t ps, const Shardgrad__V1__OrderRequest *order);
+void sim_oracle_left(sim *s, uint64_t incarnation);
+void sim_oracle_look(sim *s, uint32_t ps);
+void sim_oracle_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version, const float *values);
+
+#endif

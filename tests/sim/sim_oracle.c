@@ -1,0 +1,351 @@
+/* tests/sim/sim_oracle.c - what must hold after every event, worked out beside the cluster and by other means.
+ *
+ * Sync: version s+1 of a slice is the rule applied once to version s and to each contribution that a store took, once,
+ * in the order of worker indices: the same bits whatever arrived first and however many ps there are. Async: integers
+ * are subtracted, so that the newest version is exactly the initial one minus all that counted. */
+#include "tests/sim/sim.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "server/store_internal.h"
+
+#define ELEM_RANGE 1000u
+
+/* --- numbers ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 31;
+    x *= 0x7fb5d329728ea185u;
+    x ^= x >> 27;
+    x *= 0x81dadef4bc2dd44du;
+    return x ^ (x >> 33);
+}
+
+/* An integer, and another one for every incarnation, step and element: so no sum of some looks like that of others. */
+float sim_oracle_gradient(uint64_t incarnation, uint64_t step, uint32_t slice, uint32_t elem)
+{
+    return (float)(1 + mix(incarnation * 1000003 + step * 4099 + slice * 61 + elem) % ELEM_RANGE);
+}
+
+float sim_oracle_initial(uint32_t slice, uint32_t elem)
+{
+    return (float)(mix(slice * 1000 + elem + 77) % ELEM_RANGE);
+}
+
+/* --- tickets ---------------------------------------------------------------------------------------------------- */
+
+static sim_step_record *record_of(sim *s, uint32_t group, uint64_t step)
+{
+    if (group >= s->scenario.n_groups || step >= SIM_MAX_STEPS) {
+        sim_fail(s, "group %" PRIu32 ", step %" PRIu64 " is out of bounds", group, step);
+        return &s->steps[0][0];
+    }
+    return &s->steps[group][step];
+}
+
+static void check_alone(sim *s, const sim_step_record *record, uint64_t incarnation, uint64_t step)
+{
+    for (uint32_t i = 0; i < SIM_MAX_INDICES; i++) {
+        if (record->incarnations[i] != 0 && record->incarnations[i] != incarnation)
+            sim_fail(s, "async ticket %" PRIu64 " was given to two workers", step);
+    }
+}
+
+/* All that belongs to a step is the same in every ticket of it. */
+void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__TicketResponse *ticket)
+{
+    const Shardgrad__V1__Step *step = ticket->step;
+    sim_step_record *record = record_of(s, step->group, step->step);
+    sg_workers members;
+    if (sg_workers_decode(step->members.data, step->members.len, &members, NULL) != SG_OK) {
+        sim_fail(s, "a ticket's members cannot be read");
+        return;
+    }
+    if (record->handed_out &&
+        (!sg_workers_equal(&record->members, &members) || record->iteration != step->iteration ||
+         record->learning_rate < step->learning_rate || record->learning_rate > step->learning_rate))
+        sim_fail(s, "group %" PRIu32 ", step %" PRIu64 " was handed out in two ways", step->group, step->step);
+    record->handed_out = true;
+    record->members = members;
+    record->iteration = step->iteration;
+    record->learning_rate = step->learning_rate;
+    if (ticket->size != sg_workers_count(&members) || ticket->rank >= ticket->size)
+        sim_fail(s, "rank %" PRIu32 " of %" PRIu32 " is not that of the members", ticket->rank, ticket->size);
+    uint32_t index = s->indices[incarnation & UINT32_MAX];
+    if (s->scenario.async)
+        check_alone(s, record, incarnation, step->step);
+    if (!sg_workers_has(&members, index) || ticket->rank != sg_workers_rank(&members, index))
+        sim_fail(s, "worker %" PRIu32 " got rank %" PRIu32 " of a step of others", index, ticket->rank);
+    if (record->incarnations[index] != 0 && record->incarnations[index] != incarnation)
+        sim_fail(s, "group %" PRIu32 ", step %" PRIu64 " was given to two lives of worker %" PRIu32, step->group,
+                 step->step, index);
+    record->incarnations[index] = incarnation;
+}
+
+/* --- contributions ---------------------------------------------------------------------------------------------- */
+
+static sim_contribution *contribution_of(sim *s, const Shardgrad__V1__PushRequest *push)
+{
+    sim_step_record *record = record_of(s, push->step->group, push->steps[0]);
+    for (uint32_t i = 0; i < record->n_contributions; i++) {
+        if (record->contributions[i].incarnation == push->incarnation)
+            return &record->contributions[i];
+    }
+    if (record->n_contributions == SG_ARRAY_LEN(record->contributions)) {
+        sim_fail(s, "too many incarnations push step %" PRIu64, push->steps[0]);
+        return &record->contributions[0];
+    }
+    sim_contribution *made = &record->contributions[record->n_contributions++];
+    *made = (sim_contribution){.index = push->worker, .incarnation = push->incarnation, .weight = push->weight};
+    return made;
+}
+
+static uint64_t bits_of(const Shardgrad__V1__PushRequest *push)
+{
+    uint64_t bits = 0;
+    for (size_t i = 0; i < push->n_slices; i++)
+        bits |= UINT64_C(1) << push->slices[i];
+    return bits;
+}
+
+void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation)
+{
+    uint64_t counter = incarnation & UINT32_MAX;
+    if (counter == 0 || counter > SIM_MAX_WORKERS)
+        sim_fail(s, "incarnation %" PRIx64 " is not one of %u processes", incarnation, SIM_MAX_WORKERS);
+    else if (s->hellos[counter] && s->indices[counter] != index)
+        sim_fail(s, "incarnation %" PRIx64 " was given to two workers", incarnation);
+    else
+        s->indices[counter] = index;
+    s->hellos[counter % (SIM_MAX_WORKERS + 1)] = true;
+}
+
+void sim_oracle_sent(sim *s, const sim_call *call)
+{
+    const Shardgrad__V1__PushRequest *push = (const Shardgrad__V1__PushRequest *)call->body;
+    sim_contribution *contribution = contribution_of(s, push);
+    if (contribution->weight != push->weight)
+        sim_fail(s, "worker %" PRIu32 " pushes step %" PRIu64 " with two weights", push->worker, push->steps[0]);
+    contribution->sent |= bits_of(push);
+}
+
+/* Async: every slice that counts now is subtracted now. */
+static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fresh)
+{
+    for (uint32_t slice = 0; slice < s->plan->n_slices; slice++) {
+        if (!(fresh & UINT64_C(1) << slice))
+            continue;
+        sim_slice_record *record = &s->slices[slice];
+        record->n_counted++;
+        for (uint32_t i = 0; i < SIM_SLICE_ELEMS && push->weight != 0; i++)
+            record->expected[i] -= (double)sim_oracle_gradient(push->incarnation, push->steps[0], slice, i);
+    }
+}
+
+/* A store has answered a push: with OK every slice of it counts, else none. */
+void sim_oracle_pushed(sim *s, const sim_call *call, sg_status status)
+{
+    const Shardgrad__V1__PushRequest *push = (const Shardgrad__V1__PushRequest *)call->body;
+    sim_contribution *contribution = contribution_of(s, push);
+    uint64_t fresh = bits_of(push) & ~contribution->counted;
+    if (status != SG_OK)
+        return;
+    contribution->counted |= fresh;
+    if (s->scenario.async)
+        subtract(s, push, fresh);
+}
+
+void sim_oracle_ordered(sim *s, uint32_t ps, const Shardgrad__V1__OrderRequest *order)
+{
+    if (order->order_case != SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE)
+        return;
+    for (size_t i = 0; i < order->excuse->n_steps; i++) {
+        const Shardgrad__V1__Step *step = order->excuse->steps[i];
+        sim_step_record *record = record_of(s, step->group, step->step);
+        sg_workers members;
+        if (sg_workers_decode(step->members.data, step->members.len, &members, NULL) != SG_OK ||
+            !sg_workers_has(&members, order->excuse->worker))
+            sim_fail(s, "worker %" PRIu32 " is excused from a step of others", order->excuse->worker);
+        sg_workers_add(&record->excused[ps], order->excuse->worker);
+    }
+}
+
+/* A worker says goodbye only when all that it pushed is acknowledged. */
+void sim_oracle_left(sim *s, uint64_t incarnation)
+{
+    for (uint32_t i = 0; i < s->scenario.n_faults; i++) {
+        if (s->scenario.faults[i].happened)
+            return; /* what a ps took with it is not acknowledged any more */
+    }
+    for (uint32_t group = 0; group < s->scenario.n_groups; group++) {
+        for (uint32_t step = 0; step < SIM_MAX_STEPS && s->steps[group][step].handed_out; step++) {
+            const sim_step_record *record = &s->steps[group][step];
+            for (uint32_t i = 0; i < record->n_contributions; i++) {
+                const sim_contribution *one = &record->contributions[i];
+                if (one->incarnation == incarnation && one->sent & ~one->counted)
+                    sim_fail(s, "worker %" PRIu32 " left while its push of step %" PRIu32 " was under way", one->index,
+                             step);
+            }
+        }
+    }
+}
+
+/* --- versions --------------------------------------------------------------------------------------------------- */
+
+static void remember(sim *s, uint32_t slice, const sg_version *version)
+{
+    sim_slice_record *record = &s->slices[slice];
+    if (version->step > SIM_MAX_STEPS) {
+        sim_fail(s, "slice %" PRIu32 " has version %" PRIu64, slice, version->step);
+        return;
+    }
+    if (record->known[version->step]) {
+        if (memcmp(record->values[version->step], version->values, version->n_elems * sizeof(float)) != 0)
+            sim_fail(s, "version %" PRIu64 " of slice %" PRIu32 " has changed", version->step, slice);
+        return;
+    }
+    record->known[version->step] = true;
+    memcpy(record->values[version->step], version->values, version->n_elems * sizeof(float));
+}
+
+/* The contributions that make the next version of a slice, in the order of worker indices. */
+static uint32_t counted(const sim_step_record *record, uint32_t slice,
+                        const sim_contribution *list[SG_ARRAY_LEN(((sim_step_record *)0)->contributions)])
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < record->n_contributions; i++) {
+        const sim_contribution *one = &record->contributions[i];
+        if (!(one->counted & UINT64_C(1) << slice))
+            continue;
+        uint32_t at = n++;
+        while (at > 0 && list[at - 1]->index > one->index) {
+            list[at] = list[at - 1];
+            at--;
+        }
+        list[at] = one;
+    }
+    return n;
+}
+
+static float next_value(const sim_step_record *record, const sim_contribution *const *list, uint32_t n, uint64_t step,
+                        uint32_t slice, uint32_t elem, float old)
+{
+    uint64_t total = 0;
+    float sum = 0;
+    bool first = true;
+    for (uint32_t i = 0; i < n; i++)
+        total += list[i]->weight;
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i]->weight == 0)
+            continue;
+        float scale = (float)((double)list[i]->weight / (double)total);
+        float g = sim_oracle_gradient(list[i]->incarnation, step, slice, elem);
+        sum = first ? scale * g : fmaf(scale, g, sum);
+        first = false;
+    }
+    return total == 0 ? old : fmaf(-record->learning_rate, sum, old);
+}
+
+static void check_step(sim *s, uint32_t ps, uint32_t slice, uint64_t step)
+{
+    const sim_step_record *record = record_of(s, s->plan->slices[slice].group, step);
+    const sim_slice_record *versions = &s->slices[slice];
+    const sim_contribution *list[SG_ARRAY_LEN(record->contributions)];
+    uint32_t n = counted(record, slice, list), member;
+    sg_workers missing = record->excused[ps];
+    missing = sg_workers_minus(&record->members, &missing);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i > 0 && list[i - 1]->index == list[i]->index)
+            sim_fail(s, "slice %" PRIu32 ", step %" PRIu64 ": two lives of worker %" PRIu32 " counted", slice, step,
+                     list[i]->index);
+        sg_workers_remove(&missing, list[i]->index);
+    }
+    if (sg_workers_next(&missing, 0, &member))
+        sim_fail(s, "slice %" PRIu32 ", step %" PRIu64 " closed without worker %" PRIu32, slice, step, member);
+    for (uint32_t i = 0; i < s->plan->slices[slice].n_elems && versions->known[step] && versions->known[step + 1];
+         i++) {
+        float want = next_value(record, list, n, step, slice, i, versions->values[step][i]);
+        float got = versions->values[step + 1][i];
+        if (memcmp(&want, &got, sizeof want) != 0)
+            sim_fail(s,
+                     "slice %" PRIu32 ", version %" PRIu64 ", element %" PRIu32 ": %.9g, wanted %.9g from %" PRIu32
+                     " contributions",
+                     slice, step + 1, i, (double)got, (double)want, n);
+    }
+}
+
+static void check_sync(sim *s, uint32_t ps, uint32_t slice, uint64_t newest)
+{
+    sim_slice_record *record = &s->slices[slice];
+    if (!record->seen) {
+        record->newest = 0;
+        if (newest != 0 && !record->known[0])
+            sim_fail(s, "slice %" PRIu32 " begins with version %" PRIu64, slice, newest);
+    }
+    if (newest < record->newest)
+        sim_fail(s, "slice %" PRIu32 " goes back from version %" PRIu64 " to %" PRIu64, slice, record->newest, newest);
+    for (; record->newest < newest && !s->failed; record->newest++)
+        check_step(s, ps, slice, record->newest);
+}
+
+static void check_async(sim *s, uint32_t slice, const sg_version *newest)
+{
+    sim_slice_record *record = &s->slices[slice];
+    record->newest = newest->step;
+    if (newest->step != record->n_counted)
+        sim_fail(s, "slice %" PRIu32 " has version %" PRIu64 " after %" PRIu64 " contributions", slice, newest->step,
+                 record->n_counted);
+    for (uint32_t i = 0; i < newest->n_elems; i++) {
+        double want = (double)sim_oracle_initial(slice, i) + record->expected[i];
+        if (fabs((double)newest->values[i] - want) > 0)
+            sim_fail(s, "slice %" PRIu32 ", element %" PRIu32 " is %.9g, wanted %.9g", slice, i,
+                     (double)newest->values[i], want);
+    }
+}
+
+static void check_initial(sim *s, uint32_t slice)
+{
+    for (uint32_t i = 0; i < s->plan->slices[slice].n_elems; i++) {
+        float want = sim_oracle_initial(slice, i);
+        if (memcmp(&want, &s->slices[slice].values[0][i], sizeof want) != 0)
+            sim_fail(s, "version 0 of slice %" PRIu32 " is not what was sent", slice);
+    }
+}
+
+void sim_oracle_look(sim *s, uint32_t index)
+{
+    const sim_ps *ps = &s->ps[index];
+    if (!ps->running || s->plan == NULL)
+        return;
+    for (uint32_t i = 0; i < ps->store->n_slices && !s->failed; i++) {
+        const sg_store_slice *slice = &ps->store->slices[i];
+        if (slice->newest == NULL)
+            continue;
+        for (size_t k = 0; k < slice->n_older; k++)
+            remember(s, slice->index, slice->older[k]);
+        remember(s, slice->index, slice->newest);
+        if (!s->slices[slice->index].seen && s->slices[slice->index].known[0])
+            check_initial(s, slice->index);
+        if (s->scenario.async && !slice->variable->frozen)
+            check_async(s, slice->index, slice->newest);
+        else
+            check_sync(s, index, slice->index, slice->newest->step);
+        s->slices[slice->index].seen = true;
+    }
+}
+
+/* What a worker has pulled is a version that a store has had, whole. */
+void sim_oracle_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version, const float *values)
+{
+    const sim_slice_record *record = &s->slices[slice];
+    if (version > SIM_MAX_STEPS || !record->known[version])
+        sim_fail(s, "worker %" PRIu32 " got version %" PRIu64 " of slice %" PRIu32 ", which was never seen", worker,
+                 version, slice);
+    else if (memcmp(record->values[version], values, s->plan->slices[slice].n_elems * sizeof(float)) != 0)
+        sim_fail(s, "worker %" PRIu32 " got other values for version %" PRIu64 " of slice %" PRIu32, worker, version,
+                 slice);
+}

@@ -1,0 +1,348 @@
+/* tests/sim/sim_ps.c - a ps: its store and, in ps 0, the coordinator. */
+#include "tests/sim/sim.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "server/coordinator.h"
+#include "server/store.h"
+
+#define TICK_MS      100u
+#define TICK_LATE_MS 30u
+#define SILENCE_MS   300u /* a parked call is answered by a tick: so much later at most */
+
+/* --- the end of a process --------------------------------------------------------------------------------------- */
+
+/* Connections break: whoever has not got an answer is told by its own transport. */
+static void break_connections(sim *s, const sim_ps *ps)
+{
+    for (size_t i = 0; i < s->n_waiting; i++) {
+        sim_arrival *arrival = s->waiting[i];
+        if (arrival->answered || arrival->life != ps->life)
+            continue;
+        if (!s->failed)
+            sim_answer(s, arrival, SG_UNAVAILABLE, "the connection broke", NULL);
+        arrival->answered = true;
+    }
+}
+
+static void vanish(sim *s, sim_ps *ps)
+{
+    sim_trace(s, "ps %ld is gone", (long)(ps - s->ps));
+    ps->running = false;
+    break_connections(s, ps);
+    sg_store_fail_pulls(ps->store, SG_STOPPED, "the ps has stopped");
+    sg_store_destroy(ps->store);
+    sg_coordinator_destroy(ps->coordinator);
+    ps->store = NULL;
+    ps->coordinator = NULL;
+}
+
+void sim_ps_end(sim *s, sim_ps *ps, sg_status status, const char *text, uint64_t linger_ms)
+{
+    if (ps->ended)
+        return;
+    ps->ended = true;
+    ps->status = status;
+    snprintf(ps->text, sizeof ps->text, "%s", text);
+    ps->end_at_ms = s->now_ms + linger_ms;
+    sg_store_fail_pulls(ps->store, status == SG_OK ? SG_STOPPED : status, status == SG_OK ? "the job has ended" : text);
+}
+
+void sim_ps_kill(sim *s, uint32_t index)
+{
+    sim_ps *ps = &s->ps[index];
+    if (!ps->running)
+        return;
+    ps->killed = true;
+    vanish(s, ps);
+}
+
+/* --- the coordinator -------------------------------------------------------------------------------------------- */
+
+static void order(sim *s, const sim_ps *ps, sg_coordinator_action *action)
+{
+    sim_call call = {.sender = SIM_FROM_COORDINATOR,
+                     .sender_life = ps->life,
+                     .number = action->life,
+                     .to = action->ps,
+                     .body = action->body};
+    action->body = NULL;
+    sim_send(s, &call, s->config->lease_ms);
+}
+
+static void reply(sim *s, const sg_coordinator_action *action)
+{
+    sim_arrival *arrival = action->call;
+    if (action->body->descriptor == &shardgrad__v1__ticket_response__descriptor)
+        sim_oracle_ticket(s, ((const Shardgrad__V1__TicketRequest *)arrival->call->body)->incarnation,
+                          (const Shardgrad__V1__TicketResponse *)action->body);
+    if (action->body->descriptor == &shardgrad__v1__hello_response__descriptor)
+        sim_oracle_hello(s, ((const Shardgrad__V1__HelloRequest *)arrival->call->body)->worker,
+                         ((const Shardgrad__V1__HelloResponse *)action->body)->incarnation);
+    sim_answer(s, arrival, SG_OK, "", action->body);
+}
+
+static void drain(sim *s, sim_ps *ps)
+{
+    for (sg_coordinator_action action; sg_coordinator_next_action(ps->coordinator, &action);
+         sg_coordinator_action_deinit(&action)) {
+        switch (action.kind) {
+        case SG_COORDINATOR_REPLY:
+            reply(s, &action);
+            break;
+        case SG_COORDINATOR_FAIL:
+            sim_answer(s, action.call, action.status, action.text, NULL);
+            break;
+        case SG_COORDINATOR_ORDER:
+            order(s, ps, &action);
+            break;
+        case SG_COORDINATOR_LOG:
+            sim_trace(s, "coordinator: %s %s", action.event, action.text);
+            break;
+        case SG_COORDINATOR_END:
+            s->job_ended = true;
+            s->job_status = action.status;
+            snprintf(s->job_text, sizeof s->job_text, "%s", action.text);
+            sim_trace(s, "the job ended: %s %s", sg_status_name(action.status), action.text);
+            sim_ps_end(s, ps, action.status, action.text, 0);
+            break;
+        }
+    }
+}
+
+static void arrive_at_coordinator(sim *s, sim_ps *ps, sim_arrival *arrival)
+{
+    const ProtobufCMessage *body = arrival->call->body;
+    sg_coordinator *c = ps->coordinator;
+    const ProtobufCMessageDescriptor *type = body->descriptor;
+    if (type == &shardgrad__v1__leave_request__descriptor)
+        sim_oracle_left(s, ((const Shardgrad__V1__LeaveRequest *)body)->incarnation);
+    if (type == &shardgrad__v1__register_request__descriptor)
+        sg_coordinator_on_register(c, s->now_ms, (const Shardgrad__V1__RegisterRequest *)body, arrival);
+    else if (type == &shardgrad__v1__hello_request__descriptor)
+        sg_coordinator_on_hello(c, s->now_ms, (const Shardgrad__V1__HelloRequest *)body, arrival);
+    else if (type == &shardgrad__v1__declare_request__descriptor)
+        sg_coordinator_on_declare(c, s->now_ms, (const Shardgrad__V1__DeclareRequest *)body, arrival);
+    else if (type == &shardgrad__v1__initialized_request__descriptor)
+        sg_coordinator_on_initialized(c, s->now_ms, (const Shardgrad__V1__InitializedRequest *)body, arrival);
+    else if (type == &shardgrad__v1__ticket_request__descriptor)
+        sg_coordinator_on_ticket(c, s->now_ms, (const Shardgrad__V1__TicketRequest *)body, arrival);
+    else if (type == &shardgrad__v1__heartbeat_request__descriptor)
+        sg_coordinator_on_heartbeat(c, s->now_ms, (const Shardgrad__V1__HeartbeatRequest *)body, arrival);
+    else if (type == &shardgrad__v1__leave_request__descriptor)
+        sg_coordinator_on_leave(c, s->now_ms, (const Shardgrad__V1__LeaveRequest *)body, arrival);
+    else
+        sim_fail(s, "the coordinator got a %s", type->short_name);
+    drain(s, ps);
+}
+
+void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *text)
+{
+    sim_ps *ps = &s->ps[0];
+    if (!ps->running || ps->life != call->sender_life || ps->coordinator == NULL)
+        return;
+    sg_coordinator_on_ordered(ps->coordinator, s->now_ms, call->to, call->number, status, text);
+    drain(s, ps);
+}
+
+/* --- the store -------------------------------------------------------------------------------------------------- */
+
+static void answer_pull(void *user, void *call, const sg_store_pull_answer *answer)
+{
+    sim *s = user;
+    sim_arrival *arrival = call;
+    if (arrival->answered) /* its connection has broken */
+        return;
+    if (answer->status != SG_OK) {
+        sim_answer(s, arrival, answer->status, answer->message, NULL);
+        return;
+    }
+    uint64_t versions[SIM_MAX_SLICES];
+    arrival->data = sg_xcalloc(SIM_MAX_SLICES * SIM_SLICE_ELEMS, sizeof *arrival->data);
+    for (size_t i = 0; i < answer->n; i++) {
+        const sg_version *version = answer->versions[i];
+        versions[i] = version->step;
+        memcpy(arrival->data + arrival->n_elems, version->values, version->n_elems * sizeof(float));
+        arrival->n_elems += version->n_elems;
+    }
+    Shardgrad__V1__PullResponse response = SHARDGRAD__V1__PULL_RESPONSE__INIT;
+    response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
+    response.versions = versions;
+    response.n_versions = answer->n;
+    sim_answer(s, arrival, SG_OK, "", &response.base);
+}
+
+static void arrive_order(sim *s, sim_ps *ps, sim_arrival *arrival)
+{
+    sg_error err = {.message = ""};
+    sg_status status;
+    if (arrival->call->body->descriptor == &shardgrad__v1__ps_declare_request__descriptor) {
+        status = sg_store_declare(ps->store, (const Shardgrad__V1__PsDeclareRequest *)arrival->call->body, &err);
+    } else {
+        const Shardgrad__V1__OrderRequest *request = (const Shardgrad__V1__OrderRequest *)arrival->call->body;
+        status = sg_store_order(ps->store, s->now_ms, request, &err);
+        if (status == SG_OK)
+            sim_oracle_ordered(s, arrival->call->to, request);
+    }
+    Shardgrad__V1__OrderResponse response = SHARDGRAD__V1__ORDER_RESPONSE__INIT;
+    sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
+}
+
+static void arrive_initialize(sim *s, sim_ps *ps, sim_arrival *arrival)
+{
+    sg_error err = {.message = ""};
+    sg_span span = {.data = arrival->call->data, .n_bytes = arrival->call->data_bytes};
+    sg_status status =
+        sg_store_initialize(ps->store, (const Shardgrad__V1__InitializeRequest *)arrival->call->body, &span, 1, &err);
+    Shardgrad__V1__InitializeResponse response = SHARDGRAD__V1__INITIALIZE_RESPONSE__INIT;
+    sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
+}
+
+static void arrive_push(sim *s, sim_ps *ps, sim_arrival *arrival)
+{
+    sg_error err = {.message = ""};
+    sg_span span = {.data = arrival->call->data, .n_bytes = arrival->call->data_bytes};
+    uint32_t non_finite[SIM_MAX_SLICES];
+    size_t n_non_finite;
+    sg_status status = sg_store_push(ps->store, s->now_ms, (const Shardgrad__V1__PushRequest *)arrival->call->body,
+                                     &span, 1, non_finite, &n_non_finite, &err);
+    sim_oracle_pushed(s, arrival->call, status);
+    Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
+    sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
+}
+
+static void arrive_at_store(sim *s, sim_ps *ps, sim_arrival *arrival)
+{
+    const ProtobufCMessageDescriptor *type = arrival->call->body->descriptor;
+    if (type == &shardgrad__v1__push_request__descriptor)
+        arrive_push(s, ps, arrival);
+    else if (type == &shardgrad__v1__initialize_request__descriptor)
+        arrive_initialize(s, ps, arrival);
+    else if (type == &shardgrad__v1__pull_request__descriptor)
+        sg_store_pull(ps->store, s->now_ms, arrival->call->deadline_ms,
+                      (const Shardgrad__V1__PullRequest *)arrival->call->body, arrival);
+    else
+        arrive_order(s, ps, arrival);
+}
+
+void sim_ps_arrive(sim *s, sim_arrival *arrival)
+{
+    sim_ps *ps = &s->ps[arrival->call->to];
+    if (arrival->call->to_coordinator)
+        arrive_at_coordinator(s, ps, arrival);
+    else
+        arrive_at_store(s, ps, arrival);
+    if (arrival->answered)
+        return;
+    if (s->n_waiting == s->waiting_capacity) {
+        s->waiting_capacity = s->waiting_capacity == 0 ? 64 : 2 * s->waiting_capacity;
+        s->waiting = sg_xrealloc(s->waiting, s->waiting_capacity, sizeof(sim_arrival *));
+    }
+    s->waiting[s->n_waiting++] = arrival;
+}
+
+void sim_ps_gone(sim *s, sim_arrival *arrival)
+{
+    sim_ps *ps = &s->ps[arrival->call->to];
+    if (!ps->running || ps->life != arrival->life)
+        return;
+    if (arrival->call->to_coordinator) {
+        sg_coordinator_forget(ps->coordinator, arrival);
+        arrival->answered = true;
+    } else {
+        sg_store_cancel_pull(ps->store, arrival);
+        if (!arrival->answered)
+            sim_fail(s, "a pull that was cancelled was not answered");
+    }
+}
+
+/* Nobody waits in silence: who is parked is told for whom after park_ms, by the next tick. */
+static void check_silence(sim *s, const sim_ps *ps)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_waiting; i++) {
+        sim_arrival *arrival = s->waiting[i];
+        if (arrival->answered)
+            continue;
+        s->waiting[n++] = arrival;
+        if (arrival->life == ps->life && s->now_ms > arrival->arrived_ms + s->config->park_ms + SILENCE_MS)
+            sim_fail(s, "a %s waits for %" PRIu64 " ms without a word", arrival->call->body->descriptor->short_name,
+                     s->now_ms - arrival->arrived_ms);
+    }
+    s->n_waiting = n;
+}
+
+/* --- time ------------------------------------------------------------------------------------------------------- */
+
+static void look_for_the_end(sim *s, uint32_t index)
+{
+    sim_ps *ps = &s->ps[index];
+    sg_status status;
+    char text[SG_ERROR_MESSAGE_BYTES];
+    if (ps->ended) {
+        if (s->now_ms >= ps->end_at_ms)
+            vanish(s, ps);
+    } else if (index != 0 && sg_store_ended(ps->store, &status, text, sizeof text)) {
+        bool well = status == SG_OK || status == SG_STOPPED;
+        sim_ps_end(s, ps, status, text, well ? 0 : s->config->shutdown_grace_ms);
+    } else if (ps->stopping && s->now_ms >= ps->end_at_ms) {
+        sim_ps_end(s, ps, SG_STOPPED, "told to stop", 0);
+    }
+}
+
+static void on_tick(sim *s, const sim_event *event)
+{
+    sim_ps *ps = event->subject;
+    uint32_t index = (uint32_t)(ps - s->ps);
+    if (!ps->running || ps->life != event->number)
+        return;
+    sg_store_tick(ps->store, s->now_ms);
+    if (ps->coordinator != NULL) {
+        sg_coordinator_tick(ps->coordinator, s->now_ms);
+        drain(s, ps);
+    }
+    check_silence(s, ps);
+    sim_register_keep(s, index);
+    sim_oracle_look(s, index);
+    look_for_the_end(s, index);
+    sim_at(s, s->now_ms + TICK_MS + sim_below(s, TICK_LATE_MS), on_tick, ps, ps->life);
+}
+
+void sim_ps_start(sim *s, uint32_t index)
+{
+    sim_ps *ps = &s->ps[index];
+    *ps = (sim_ps){.running = true, .life = 1 + index + 16 * ++s->n_lives, .accepted_ms = s->now_ms};
+    ps->store = sg_store_create(&(sg_store_options){.ps = index,
+                                                    .mode = s->config->update.mode,
+                                                    .rule = s->config->update.rule,
+                                                    .non_finite = s->config->update.non_finite,
+                                                    .park_ms = s->config->park_ms,
+                                                    .warn_after_ms = s->config->warn_after_ms,
+                                                    .message_bytes = s->config->message_bytes,
+                                                    .max_workers = s->config->max_workers,
+                                                    .answer_pull = answer_pull,
+                                                    .user = s});
+    sg_store_set_life(ps->store, ps->life);
+    if (index == 0)
+        ps->coordinator = sg_coordinator_create(s->config);
+    sim_trace(s, "ps %u starts", index);
+    sim_at(s, s->now_ms, on_tick, ps, ps->life);
+}
+
+void sim_ps_stop(sim *s, uint32_t index)
+{
+    sim_ps *ps = &s->ps[index];
+    if (!ps->running || ps->ended)
+        return;
+    ps->stopping = true;
+    ps->end_at_ms = s->now_ms + s->config->shutdown_grace_ms * 7 / 8;
+    ps->register_at_ms = s->now_ms;
+    sg_store_fail_pulls(ps->store, SG_STOPPED, "this ps was told to stop");
+    if (ps->coordinator != NULL) {
+        sg_coordinator_stop(ps->coordinator, s->now_ms);
+        drain(s, ps);
+    }
+}

@@ -1,0 +1,369 @@
+/* tests/sim/sim_scenario.c - what a seed means, and how its job must end. */
+#include "tests/sim/sim_worker.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/status.h"
+
+/* --- what a seed means ------------------------------------------------------------------------------------------ */
+
+/* Slices of 16, 16 and 8 elements, of 5, of 3 that are never trained, and, of the other group, of 16 and 4. */
+const sg_variable *sim_scenario_variables(const sim *s, size_t *n)
+{
+    static float buffer[40]; /* a session looks only whether there is one */
+    static const sg_variable variables[] = {
+        {.name = "weight", .rank = 2, .shape = {4, 10}, .value = buffer, .gradient = buffer},
+        {.name = "bias", .rank = 1, .shape = {5}, .value = buffer, .gradient = buffer},
+        {.name = "frozen", .rank = 1, .shape = {3}, .value = buffer, .frozen = true},
+        {.name = "critic", .rank = 1, .shape = {20}, .value = buffer, .gradient = buffer, .group = 1},
+    };
+    *n = SG_ARRAY_LEN(variables) - (s->scenario.n_groups == 1);
+    return variables;
+}
+
+static void choose_config(sim *s)
+{
+    const sim_scenario *scenario = &s->scenario;
+    char workers[8], message_bytes[16], ps[64];
+    snprintf(workers, sizeof workers, "%" PRIu32, scenario->n_workers);
+    snprintf(message_bytes, sizeof message_bytes, "%" PRIu64, scenario->message_bytes);
+    snprintf(ps, sizeof ps, "%s",
+             scenario->n_ps == 1   ? "[\"a:1\"]"
+             : scenario->n_ps == 2 ? "[\"a:1\",\"b:2\"]"
+                                   : "[\"a:1\",\"b:2\",\"c:3\"]");
+    const sg_config_override overrides[] = {
+        {.key = "ps", .value = ps},
+        {.key = "workers", .value = workers},
+        {.key = "max_workers", .value = "8"},
+        {.key = "update.mode", .value = scenario->async ? "async" : "sync"},
+        {.key = "update.rule", .value = "sgd"},
+        {.key = "update.learning_rate", .value = "1"},
+        {.key = "slice_bytes", .value = "64"},
+        {.key = "message_bytes", .value = message_bytes},
+        {.key = "lease_ms", .value = "2000"},
+        {.key = "park_ms", .value = "300"},
+        {.key = "start_timeout_ms", .value = "40000"},
+        {.key = "shutdown_grace_ms", .value = "1000"},
+        {.key = "warn_after_ms", .value = "5000"},
+    };
+    sg_config_override with_source[SG_ARRAY_LEN(overrides)];
+    for (size_t i = 0; i < SG_ARRAY_LEN(overrides); i++) {
+        with_source[i] = overrides[i];
+        with_source[i].source = "sim";
+    }
+    sg_error err;
+    if (sg_config_load(NULL, with_source, SG_ARRAY_LEN(overrides), &s->config, &err) != SG_OK) {
+        fprintf(stderr, "sim: %s\n", err.message);
+        abort();
+    }
+}
+
+static void choose_network(sim *s)
+{
+    static const uint32_t lost[] = {0, 0, 20, 80}, repeated[] = {0, 50, 200}, slow[] = {0, 30, 200};
+    s->scenario.lost_per_mille = lost[sim_below(s, SG_ARRAY_LEN(lost))];
+    s->scenario.repeated_per_mille = repeated[sim_below(s, SG_ARRAY_LEN(repeated))];
+    s->scenario.slow_per_mille = slow[sim_below(s, SG_ARRAY_LEN(slow))];
+}
+
+static sim_fault choose_fault(sim *s)
+{
+    sim_scenario *scenario = &s->scenario;
+    sim_fault fault = {.kind = (sim_fault_kind)sim_below(s, SIM_N_FAULTS), .at_ms = sim_below(s, 3500)};
+    switch (fault.kind) {
+    case SIM_FAULT_KILL_WORKER:
+    case SIM_FAULT_SUPERSEDE:
+        fault.target = (uint32_t)sim_below(s, scenario->n_workers + scenario->n_joiners);
+        break;
+    case SIM_FAULT_KILL_PS:
+    case SIM_FAULT_STOP_PS:
+        fault.target = (uint32_t)sim_below(s, scenario->n_ps);
+        break;
+    case SIM_FAULT_RESTART_PS:
+        fault.target = scenario->n_ps - 1; /* ps 0 takes the coordinator's memory with it */
+        fault.at_ms = sim_below(s, 600);
+        break;
+    case SIM_N_FAULTS:
+        break;
+    }
+    return fault;
+}
+
+static void on_fault(sim *s, const sim_event *event);
+
+static void on_ps_start(sim *s, const sim_event *event)
+{
+    sim_ps_start(s, (uint32_t)event->number);
+}
+
+static void on_worker_start(sim *s, const sim_event *event)
+{
+    sim_worker_start(s, (uint32_t)event->number);
+}
+
+static void schedule(sim *s)
+{
+    sim_scenario *scenario = &s->scenario;
+    for (uint32_t i = 0; i < scenario->n_ps; i++)
+        sim_at(s, scenario->ps_start_ms[i], on_ps_start, NULL, i);
+    for (uint32_t i = 0; i < scenario->n_workers + scenario->n_joiners; i++) {
+        sim_at(s, scenario->worker_start_ms[i], on_worker_start, NULL, i);
+        s->n_to_start++;
+    }
+    for (uint32_t i = 0; i < scenario->n_faults; i++)
+        sim_at(s, scenario->faults[i].at_ms, on_fault, &scenario->faults[i], 0);
+}
+
+void sim_scenario_choose(sim *s)
+{
+    sim_scenario *scenario = &s->scenario;
+    scenario->async = sim_chance(s, 300);
+    scenario->n_ps = 1 + (uint32_t)sim_below(s, SIM_MAX_PS);
+    scenario->n_workers = 1 + (uint32_t)sim_below(s, 3);
+    scenario->n_joiners = (uint32_t)sim_below(s, 3);
+    scenario->n_groups = 1 + sim_chance(s, 400);
+    scenario->message_bytes = sim_chance(s, 500) ? 64 : 4096;
+    choose_network(s);
+    uint64_t spread_ms = sim_chance(s, 300) ? 3000 : 200;
+    for (uint32_t i = 0; i < scenario->n_ps; i++)
+        scenario->ps_start_ms[i] = sim_below(s, spread_ms);
+    for (uint32_t i = 0; i < SIM_MAX_INDICES; i++) {
+        scenario->worker_start_ms[i] = sim_below(s, i < scenario->n_workers ? spread_ms : 2000);
+        scenario->quota[i] = (uint32_t)sim_below(s, 8); /* 0: it leaves at once */
+    }
+    scenario->n_faults = sim_chance(s, 500) ? 0 : 1 + sim_chance(s, 250);
+    for (uint32_t i = 0; i < scenario->n_faults; i++)
+        scenario->faults[i] = choose_fault(s);
+    choose_config(s);
+    schedule(s);
+}
+
+/* --- faults ----------------------------------------------------------------------------------------------------- */
+
+static sim_worker *newest_process(sim *s, uint32_t index)
+{
+    return s->newest_worker[index] == 0 ? NULL : &s->workers[s->newest_worker[index] - 1];
+}
+
+static void kill_worker(sim *s, sim_fault *fault)
+{
+    sim_worker *worker = newest_process(s, fault->target);
+    if (worker == NULL || !worker->running)
+        return;
+    fault->happened = true;
+    fault->phase = worker->phase;
+    fault->process = worker->number;
+    sim_worker_kill(s, worker);
+}
+
+static void supersede(sim *s, sim_fault *fault)
+{
+    sim_worker *worker = newest_process(s, fault->target);
+    if (worker == NULL || s->n_workers + SIM_MAX_INDICES >= SIM_MAX_WORKERS)
+        return;
+    fault->happened = true;
+    sim_worker_start(s, fault->target);
+}
+
+static bool anything_declared(const sim *s)
+{
+    return s->plan != NULL;
+}
+
+static void on_fault(sim *s, const sim_event *event)
+{
+    sim_fault *fault = event->subject;
+    sim_ps *ps = &s->ps[fault->target < SIM_MAX_PS ? fault->target : 0];
+    switch (fault->kind) {
+    case SIM_FAULT_KILL_WORKER:
+        kill_worker(s, fault);
+        break;
+    case SIM_FAULT_SUPERSEDE:
+        supersede(s, fault);
+        break;
+    case SIM_FAULT_KILL_PS:
+        fault->happened = ps->running && !ps->ended;
+        sim_ps_kill(s, fault->target);
+        break;
+    case SIM_FAULT_STOP_PS:
+        fault->happened = ps->running && !ps->ended;
+        sim_ps_stop(s, fault->target);
+        break;
+    case SIM_FAULT_RESTART_PS:
+        if (fault->target == 0 || !ps->running || ps->ended || anything_declared(s))
+            break;
+        fault->happened = true;
+        sim_ps_kill(s, fault->target);
+        sim_ps_start(s, fault->target);
+        break;
+    case SIM_N_FAULTS:
+        break;
+    }
+}
+
+/* --- how it must end -------------------------------------------------------------------------------------------- */
+
+static uint32_t n_happened(const sim *s, const sim_fault **last)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->scenario.n_faults; i++) {
+        if (s->scenario.faults[i].happened) {
+            n++;
+            *last = &s->scenario.faults[i];
+        }
+    }
+    return n;
+}
+
+static bool names(const char *text, const char *word, uint32_t number)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s %" PRIu32, word, number);
+    return strstr(text, name) != NULL;
+}
+
+/* One who comes when all others have left finds the job over, or nobody there. */
+static bool came_too_late(const sim_worker *worker)
+{
+    return !worker->joined &&
+           (worker->status == SG_STOPPED || worker->status == SG_UNAVAILABLE || worker->status == SG_TIMEOUT);
+}
+
+/* Without a fault everybody does its quota and the job ends well, whatever the network lost and repeated. */
+static void judge_calm(sim *s)
+{
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const sim_worker *worker = &s->workers[i];
+        if (worker->status == SG_OK || came_too_late(worker))
+            continue;
+        sim_fail(s, "without a fault worker %" PRIu32 " ended with %s: %s", worker->index,
+                 sg_status_name(worker->status), worker->text);
+    }
+    if (!s->job_ended || s->job_status != SG_OK)
+        sim_fail(s, "without a fault the job ended with %s: %s",
+                 s->job_ended ? sg_status_name(s->job_status) : "nothing", s->job_text);
+    for (uint32_t i = 0; i < s->scenario.n_ps; i++) {
+        if (!s->ps[i].ended || s->ps[i].status != SG_OK)
+            sim_fail(s, "without a fault ps %" PRIu32 " ended with %s: %s", i, sg_status_name(s->ps[i].status),
+                     s->ps[i].text);
+    }
+}
+
+/* A worker that trained vanished: the job has failed, and said which. */
+static void judge_killed_worker(sim *s, const sim_fault *fault)
+{
+    bool trained = fault->phase >= SIM_FETCHING && fault->phase < SIM_LEAVING;
+    if (!trained)
+        return;
+    if (s->job_status != SG_PEER_LOST || !names(s->job_text, "worker", fault->target))
+        sim_fail(s, "worker %" PRIu32 " was killed while it trained and the job ended with %s: %s", fault->target,
+                 sg_status_name(s->job_status), s->job_text);
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const sim_worker *worker = &s->workers[i];
+        if (worker->killed || worker->status == SG_OK || came_too_late(worker) ||
+            names(worker->text, "worker", fault->target) || names(worker->text, "ps", 0))
+            continue;
+        sim_fail(s, "worker %" PRIu32 " ended with %s and did not hear of worker %" PRIu32 ": %s", worker->index,
+                 sg_status_name(worker->status), fault->target, worker->text);
+    }
+}
+
+/* The life whose hello came last goes on, the other one is told; nobody else notices. */
+static void judge_superseded(sim *s, const sim_fault *fault)
+{
+    uint32_t n_fenced = 0;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const sim_worker *worker = &s->workers[i];
+        n_fenced += worker->status == SG_FENCED;
+        /* A life that was superseded may find the job over before it is told. */
+        if (worker->status == SG_OK || came_too_late(worker) || worker->index == fault->target)
+            continue;
+        sim_fail(s, "after worker %" PRIu32 " came anew process %" PRIu32 " (worker %" PRIu32 ") ended with %s: %s",
+                 fault->target, i, worker->index, sg_status_name(worker->status), worker->text);
+    }
+    if (n_fenced > 1)
+        sim_fail(s, "both lives of worker %" PRIu32 " were fenced", fault->target);
+    if (s->job_status != SG_OK)
+        sim_fail(s, "after worker %" PRIu32 " came anew the job ended with %s: %s", fault->target,
+                 sg_status_name(s->job_status), s->job_text);
+}
+
+/* The job names it, or a worker that ended because of it. */
+static void judge_killed_ps(sim *s, const sim_fault *fault)
+{
+    if (fault->target == 0 || s->job_status == SG_OK || names(s->job_text, "ps", fault->target))
+        return;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const sim_worker *worker = &s->workers[i];
+        if (names(s->job_text, "worker", worker->index) && names(worker->text, "ps", fault->target))
+            return;
+    }
+    sim_fail(s, "ps %" PRIu32 " was killed and the job ended with %s: %s", fault->target, sg_status_name(s->job_status),
+             s->job_text);
+}
+
+/* It is as if it had started later, or, where variables were declared before it registered again, the job names it. */
+static void judge_restarted_ps(sim *s, const sim_fault *fault)
+{
+    if (s->job_ended && s->job_status == SG_OK)
+        judge_calm(s);
+    else if (!names(s->job_text, "ps", fault->target))
+        sim_fail(s, "ps %" PRIu32 " was started anew and the job ended with %s: %s", fault->target,
+                 sg_status_name(s->job_status), s->job_text);
+}
+
+static void judge_stopped_ps(sim *s)
+{
+    if (s->job_ended && s->job_status != SG_OK)
+        sim_fail(s, "a ps was told to stop and the job ended with %s: %s", sg_status_name(s->job_status), s->job_text);
+}
+
+/* A failure is a failure of somebody: no process ends, or goes on waiting, without a name. */
+static void judge_names(sim *s)
+{
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const sim_worker *worker = &s->workers[i];
+        bool named = strstr(worker->text, "worker ") != NULL || strstr(worker->text, "ps ") != NULL ||
+                     strstr(worker->text, "the job ") != NULL || !worker->joined;
+        if (!worker->killed && worker->status != SG_OK && !named)
+            sim_fail(s, "worker %" PRIu32 " failed with %s and named nobody: %s", worker->index,
+                     sg_status_name(worker->status), worker->text);
+    }
+    if (s->job_ended && s->job_status != SG_OK && strstr(s->job_text, "worker ") == NULL &&
+        strstr(s->job_text, "ps ") == NULL)
+        sim_fail(s, "the job failed with %s and named nobody: %s", sg_status_name(s->job_status), s->job_text);
+}
+
+void sim_scenario_judge(sim *s)
+{
+    const sim_fault *fault = NULL;
+    uint32_t n = n_happened(s, &fault);
+    judge_names(s);
+    if (n == 0) {
+        judge_calm(s);
+        return;
+    }
+    if (n > 1)
+        return;
+    switch (fault->kind) {
+    case SIM_FAULT_KILL_WORKER:
+        judge_killed_worker(s, fault);
+        break;
+    case SIM_FAULT_SUPERSEDE:
+        judge_superseded(s, fault);
+        break;
+    case SIM_FAULT_KILL_PS:
+        judge_killed_ps(s, fault);
+        break;
+    case SIM_FAULT_STOP_PS:
+        judge_stopped_ps(s);
+        break;
+    case SIM_FAULT_RESTART_PS:
+        judge_restarted_ps(s, fault);
+        break;
+    case SIM_N_FAULTS:
+        break;
+    }
+}

@@ -1,0 +1,71 @@
+/* 10,000 clusters, each from a seed. One failing seed is one bug report that anyone can replay:
+ *     SG_SIM_SEED=NUMBER SG_SIM_TRACE=1 build/tests/sim/run
+ * SG_SIM_FIRST=NUMBER plays the 10,000 seeds from there. */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "tests/sim/sim.h"
+
+#define N_SEEDS  10000u
+#define N_SHARES 20u
+
+TestSuite(sim, .timeout = 300);
+
+static uint64_t number_from(const char *name)
+{
+    const char *text = getenv(name);
+    return text == NULL ? 0 : strtoull(text, NULL, 10);
+}
+
+/* What the seeds of a share came to, so that nobody is content with 10,000 clusters to which nothing happened. */
+typedef struct tally {
+    uint32_t ended_well, failed;
+    uint32_t faults[SIM_N_FAULTS]; /* that happened, by kind */
+} tally;
+
+static void count(const sim *s, tally *t)
+{
+    t->ended_well += s->job_ended && s->job_status == SG_OK;
+    t->failed += s->job_ended && s->job_status != SG_OK;
+    for (uint32_t i = 0; i < s->scenario.n_faults; i++)
+        t->faults[s->scenario.faults[i].kind] += s->scenario.faults[i].happened;
+}
+
+static void play(uint64_t seed, FILE *trace, tally *t)
+{
+    sim *s = sim_create(seed);
+    s->trace = trace;
+    char failure[sizeof s->failure] = "";
+    if (!sim_play(s))
+        snprintf(failure, sizeof failure, "%s", s->failure);
+    count(s, t);
+    sim_destroy(s);
+    cr_assert(failure[0] == '\0', "SG_SIM_SEED=%" PRIu64 ": %s", seed, failure);
+}
+
+ParameterizedTestParameters(sim, whatever_is_lost_repeated_late_or_killed)
+{
+    static uint32_t shares[N_SHARES];
+    for (uint32_t i = 0; i < N_SHARES; i++)
+        shares[i] = i;
+    return cr_make_param_array(uint32_t, shares, N_SHARES);
+}
+
+ParameterizedTest(const uint32_t *share, sim, whatever_is_lost_repeated_late_or_killed)
+{
+    tally t = {0};
+    if (getenv("SG_SIM_SEED") != NULL) {
+        if (*share == 0)
+            play(number_from("SG_SIM_SEED"), getenv("SG_SIM_TRACE") == NULL ? NULL : stderr, &t);
+        return;
+    }
+    uint64_t first = number_from("SG_SIM_FIRST") + *share * (N_SEEDS / N_SHARES);
+    for (uint64_t seed = first; seed < first + N_SEEDS / N_SHARES; seed++)
+        play(seed, NULL, &t);
+    cr_assert_gt(t.ended_well, N_SEEDS / N_SHARES / 2);
+    cr_assert_gt(t.failed, 0);
+    for (uint32_t kind = 0; kind < SIM_N_FAULTS; kind++)
+        cr_assert_gt(t.faults[kind], 0, "fault %" PRIu32 " never happened", kind);
+}
