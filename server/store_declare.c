@@ -1,4 +1,6 @@
-/* Variables become slices. Everything here comes from the wire: sizes are bounded before they are used. */
+/* Variables become slices. Everything here comes from the wire: sizes are bounded before they are used. Memory for
+ * values and slots comes later, slice by slice, with the initial values: to fill it all at once would hold up the ps
+ * for longer than a lease. */
 #include "server/store_internal.h"
 
 #include <inttypes.h>
@@ -119,7 +121,12 @@ static void copy_variables(sg_store *store, const Shardgrad__V1__PsDeclareReques
     }
 }
 
-static sg_status slice_init(sg_store *store, sg_store_slice *slice, uint32_t index, sg_error *err)
+size_t sg_store_n_slots(const sg_store *store, const sg_store_slice *slice)
+{
+    return slice->variable->frozen ? 0 : sg_update_slots(store->options.rule);
+}
+
+static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
 {
     const sg_plan_slice *planned = &store->plan->slices[index];
     slice->index = index;
@@ -128,19 +135,9 @@ static sg_status slice_init(sg_store *store, sg_store_slice *slice, uint32_t ind
     slice->variable = &store->variables[planned->variable];
     pthread_mutex_init(&slice->mutex, NULL);
     sg_round_init(&slice->round, store->options.mode == SG_MODE_ASYNC);
-    store->n_slices++; /* from here on sg_store_free_variables takes care of it */
     uint64_t n_bytes = slice->n_elems * sizeof(float);
     store->value_bytes += n_bytes;
-    size_t n_slots = slice->variable->frozen ? 0 : sg_update_slots(store->options.rule);
-    for (size_t i = 0; i < n_slots; i++) {
-        slice->slots[i] = sg_try_alloc_aligned(n_bytes);
-        if (!slice->slots[i])
-            return sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu64 " bytes of slots of variable '%s'", n_bytes,
-                                slice->variable->name);
-        memset(slice->slots[i], 0, n_bytes);
-        store->slot_bytes += n_bytes;
-    }
-    return SG_OK;
+    store->slot_bytes += n_bytes * sg_store_n_slots(store, slice);
 }
 
 static sg_status make_slices(sg_store *store, sg_error *err)
@@ -151,12 +148,11 @@ static sg_status make_slices(sg_store *store, sg_error *err)
     store->slices = calloc(n_owned > 0 ? n_owned : 1, sizeof *store->slices);
     if (!store->slices)
         return sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu32 " slices", n_owned);
-    sg_status status = SG_OK;
-    for (uint32_t i = 0; i < store->plan->n_slices && status == SG_OK; i++) {
+    for (uint32_t i = 0; i < store->plan->n_slices; i++) {
         if (store->plan->slices[i].ps == store->options.ps)
-            status = slice_init(store, &store->slices[store->n_slices], i, err);
+            slice_init(store, &store->slices[store->n_slices++], i);
     }
-    return status;
+    return SG_OK;
 }
 
 sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)

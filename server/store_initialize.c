@@ -118,9 +118,38 @@ static sg_status admit_locked(sg_store *store, const Shardgrad__V1__InitializeRe
     return status;
 }
 
+/* Zeroed, unless the slice has them from an earlier message. */
+static sg_status make_slots(sg_store *store, sg_store_slice *slice, sg_error *err)
+{
+    size_t n_bytes = slice->n_elems * sizeof(float);
+    for (size_t i = 0; i < sg_store_n_slots(store, slice); i++) {
+        pthread_mutex_lock(&slice->mutex);
+        bool is_there = slice->slots[i] != NULL;
+        pthread_mutex_unlock(&slice->mutex);
+        if (is_there)
+            continue;
+        float *made = sg_try_alloc_aligned(n_bytes);
+        if (!made)
+            return sg_error_set(err, SG_EXHAUSTED, "no memory for %zu bytes of slots of variable '%s'", n_bytes,
+                                slice->variable->name);
+        memset(made, 0, n_bytes);
+        pthread_mutex_lock(&slice->mutex);
+        if (!slice->slots[i]) {
+            slice->slots[i] = made;
+            made = NULL; /* else the same message came twice, and another thread was faster */
+        }
+        pthread_mutex_unlock(&slice->mutex);
+        free(made);
+    }
+    return SG_OK;
+}
+
 static sg_status store_slice(sg_store *store, const Shardgrad__V1__InitializeRequest *request, sg_store_slice *slice,
                              sg_span_reader *reader, sg_error *err)
 {
+    sg_status status = make_slots(store, slice, err);
+    if (status != SG_OK)
+        return status;
     sg_version *version = sg_version_create(store->pool, slice->index, 0, slice->n_elems);
     if (!version)
         return sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu64 " elements of variable '%s'", slice->n_elems,
@@ -135,7 +164,7 @@ static sg_status store_slice(sg_store *store, const Shardgrad__V1__InitializeReq
     }
     /* Seal and a higher attempt take the lock for writing: what is stored here is of the attempt that was checked. */
     pthread_rwlock_rdlock(&store->lock);
-    sg_status status = admit(store, request, err);
+    status = admit(store, request, err);
     if (status == SG_OK) {
         pthread_mutex_lock(&slice->mutex);
         sg_version *old = slice->initial;

@@ -54,7 +54,8 @@ typedef struct sg_store_slice {
     uint32_t group;
     uint64_t n_elems;
     const sg_store_variable *variable;
-    /* Touched only by the thread that closes a round (round.closing). */
+    /* Touched only by the thread that closes a round (round.closing); slots are made, under mutex, before the first
+     * initial values are stored. */
     float *slots[SG_UPDATE_MAX_SLOTS];
     uint64_t n_applied; /* async: applications of the rule */
     /* Guarded by mutex. */
@@ -128,6 +129,8 @@ void sg_store_fail(sg_store *store, sg_status status, const char *message);
 SG_MUST_USE sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request,
                                              sg_error *err);
 void sg_store_free_variables(sg_store *store);
+/* Slots that the slice needs. */
+size_t sg_store_n_slots(const sg_store *store, const sg_store_slice *slice);
 
 /* --- store_initialize.c, parts of orders: under store.lock, for writing --- */
 

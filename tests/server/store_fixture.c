@@ -41,7 +41,7 @@ sg_store_options fixture_options(sg_mode mode, sg_rule rule)
 
 void fixture_init(fixture *f, const sg_store_options *options)
 {
-    *f = (fixture){.now_ms = 1000000};
+    *f = (fixture){.now_ms = 1000000, .slice_bytes = FIXTURE_SLICE_BYTES};
     pthread_mutex_init(&f->mutex, NULL);
     pthread_cond_init(&f->answered, NULL);
     sg_store_options with_answers = *options;
@@ -81,7 +81,7 @@ void fixture_declare(fixture *f, const fixture_variable *variables, size_t n, ui
     request.n_variables = n;
     request.variables = pointers;
     request.n_ps = n_ps;
-    request.slice_bytes = FIXTURE_SLICE_BYTES;
+    request.slice_bytes = f->slice_bytes;
     sg_error err = {0};
     cr_assert_eq(sg_store_declare(f->store, &request, &err), SG_OK, "%s", err.message);
     free(messages);

@@ -29,6 +29,7 @@ typedef struct fixture_answer {
 typedef struct fixture {
     sg_store *store;
     uint64_t sequence; /* of orders */
+    uint64_t slice_bytes;
     uint64_t now_ms;
     pthread_mutex_t mutex; /* guards answers */
     pthread_cond_t answered;

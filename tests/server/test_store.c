@@ -573,6 +573,23 @@ Test(store, a_refused_order_is_refused_the_same_way_when_it_comes_again)
     stop(&f);
 }
 
+/* Who fills gigabytes while a declaration waits for its answer lets leases run out meanwhile. */
+Test(store, a_declaration_takes_no_memory_for_slots_before_values_come)
+{
+    fixture f;
+    const fixture_variable huge = {"huge", UINT64_C(1) << 43, 0, false};
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_ADAM);
+    fixture_init(&f, &options);
+    f.slice_bytes = UINT64_C(1) << 45;
+    fixture_declare(&f, &huge, 1, 1);
+    Shardgrad__V1__PsReport report;
+    sg_store_report(f.store, &report);
+    cr_assert_eq(report.slices, 1);
+    cr_assert_eq(report.slot_bytes, UINT64_C(2) << 45);
+    sg_store_report_deinit(&report);
+    stop(&f);
+}
+
 Test(store, a_ps_that_owns_nothing_goes_along)
 {
     fixture f;
