@@ -160,6 +160,7 @@ static sg_status look_at_all(push *p, sg_error *err)
 
 /* --- storing --- */
 
+/* A repeat, too, whose copy goes unused: its sender may not know yet what was left out. */
 static sg_status gather_all(sg_store *store, push *p, const sg_span *data, size_t n_spans, sg_error *err)
 {
     sg_span_reader reader;
@@ -167,11 +168,6 @@ static sg_status gather_all(sg_store *store, push *p, const sg_span *data, size_
     for (size_t i = 0; i < p->n; i++) {
         push_item *item = &p->items[i];
         size_t n_bytes = item->slice->n_elems * sizeof(float);
-        if (item->verdict == SG_ROUND_REPEAT) {
-            bool skipped = sg_span_reader_read(&reader, NULL, n_bytes);
-            SG_ASSERT(skipped);
-            continue;
-        }
         item->gradient = sg_pool_get(store->pool, n_bytes);
         if (!item->gradient)
             return sg_error_set(err, SG_EXHAUSTED, "no memory for %zu bytes of a contribution", n_bytes);
@@ -256,13 +252,13 @@ static sg_status store_all(sg_store *store, uint64_t now_ms, push *p, uint32_t *
         sg_status status = contribute(store, now_ms, p, i, err);
         if (status != SG_OK)
             return status;
-        if (p->items[i].verdict == SG_ROUND_STORED) {
-            if (!p->items[i].finite) {
-                non_finite[(*n_non_finite)++] = p->items[i].slice->index;
-                report_non_finite(store, p, i);
-            }
-            sg_store_close_rounds(store, now_ms, p->items[i].slice);
-        }
+        if (!p->items[i].finite)
+            non_finite[(*n_non_finite)++] = p->items[i].slice->index;
+        if (p->items[i].verdict != SG_ROUND_STORED)
+            continue;
+        if (!p->items[i].finite)
+            report_non_finite(store, p, i);
+        sg_store_close_rounds(store, now_ms, p->items[i].slice);
     }
     return SG_OK;
 }
