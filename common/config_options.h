@@ -6,6 +6,7 @@
 #define SG_COMMON_CONFIG_OPTIONS_H
 
 #include "common/config.h"
+#include "common/plan.h"
 
 typedef enum sg_config_type {
     SG_CONFIG_NAME,      /* char *: letters, digits, '.', '_', '-'; fit to be a file's name; min..max bytes */
@@ -21,7 +22,7 @@ typedef enum sg_config_type {
 } sg_config_type;
 
 #define SG_CONFIG_MAX_COUNTS 64u
-#define SG_CONFIG_MAX_PS     1024u
+#define SG_CONFIG_MAX_PS     SG_PLAN_MAX_PS
 
 typedef struct sg_config_choice {
     const char *name; /* NULL ends the list */

@@ -120,6 +120,9 @@ sg_status sg_plan_create(const sg_plan_variable *variables, uint32_t n_variables
                             SG_PLAN_MAX_VARIABLES);
     if (n_ps == 0)
         return sg_error_set(err, SG_INVALID, "a plan for 0 ps was asked for, wanted at least 1");
+    if (n_ps > SG_PLAN_MAX_PS)
+        return sg_error_set(err, SG_EXHAUSTED, "a plan for %" PRIu32 " ps was asked for, wanted at most %u", n_ps,
+                            SG_PLAN_MAX_PS);
     if (slice_bytes == 0 || slice_bytes % 64 != 0)
         return sg_error_set(err, SG_INVALID, "slice_bytes is %" PRIu64 ", wanted a positive multiple of 64",
                             slice_bytes);

@@ -11,6 +11,7 @@
 
 #define SG_PLAN_MAX_VARIABLES 65536u
 #define SG_PLAN_MAX_SLICES    (1u << 24)
+#define SG_PLAN_MAX_PS        1024u
 
 typedef struct sg_plan_slice {
     uint32_t variable;   /* index in declared order */

@@ -69,6 +69,9 @@ Test(plan, sizes_beyond_the_bounds_are_refused_before_anything_is_allocated)
     refused(huge, 1, 1, 64, SG_EXHAUSTED);
     refused(together, 2, 1, UINT64_MAX / 64 * 64, SG_EXHAUSTED);
     refused(many, 1, 1, 64, SG_EXHAUSTED);
+    many[0].n_elems = 16;
+    refused(many, 1, SG_PLAN_MAX_PS + 1, 64, SG_EXHAUSTED);
+    refused(many, 1, UINT32_MAX, 64, SG_EXHAUSTED);
     sg_plan_variable *too_many = calloc(SG_PLAN_MAX_VARIABLES + 1, sizeof(*too_many));
     for (uint32_t i = 0; i <= SG_PLAN_MAX_VARIABLES; i++)
         too_many[i].n_elems = 1;
