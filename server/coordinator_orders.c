@@ -171,11 +171,12 @@ static void acknowledged(sg_coordinator_ps *ps, const ProtobufCMessage *body)
     }
 }
 
-/* FENCED: the ps behind the address has another life and will register with it, or be missed. */
-static bool is_worth_repeating(sg_status status)
+/* FENCED: the ps behind the address has another life and will register with it, or be missed. STOPPED: it is about to
+ * end, and says so, or is missed, too. */
+static bool is_worth_repeating(const sg_coordinator *c, sg_status status)
 {
     return status == SG_UNAVAILABLE || status == SG_TIMEOUT || status == SG_NOT_READY || status == SG_WAITING ||
-           status == SG_CANCELLED || status == SG_FENCED;
+           status == SG_CANCELLED || status == SG_FENCED || (status == SG_STOPPED && !c->over);
 }
 
 void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t life, sg_status status,
@@ -185,7 +186,7 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     if (life != ps->life || !ps->under_way)
         return;
     ps->under_way = false;
-    if (is_worth_repeating(status)) {
+    if (is_worth_repeating(c, status)) {
         ps->retry_ms = c->now_ms + ps->backoff_ms;
         ps->backoff_ms = ps->backoff_ms * 2 < BACKOFF_MAX_MS ? ps->backoff_ms * 2 : BACKOFF_MAX_MS;
         return;
