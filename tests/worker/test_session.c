@@ -72,6 +72,7 @@ Test(session, who_has_to_wait_asks_at_once_and_a_timeout_says_for_whom)
     const uint64_t task = sg_session_join(p.session, p.now_ms, p.now_ms + 5000);
     peer_drain(&p);
     peer_advance(&p, 1000);
+    cr_assert_str_eq(sg_session_waiting_for(p.session, task), "waiting for ps 0, the coordinator to answer");
     sg_session_action call = peer_take(&p, SG_SESSION_HELLO);
     peer_fail(&p, &call, SG_WAITING, "waiting for ps 1");
     cr_assert_eq(peer_count(&p, SG_SESSION_HELLO), 1);

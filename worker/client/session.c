@@ -237,10 +237,33 @@ void sg_session_cancel(sg_session *session, uint64_t number)
         sg_session_task_end(session, task, NULL, SG_CANCELLED, "cancelled by the caller");
 }
 
-const char *sg_session_waiting_for(const sg_session *session, uint64_t number)
+/* In the words of the last answer that was none; before there is one, whose answer is missing. */
+static const char *task_waits_for(sg_session *session, const sg_session_task *task)
+{
+    if (task->waiting != NULL)
+        return task->waiting;
+    const sg_session_request *request;
+    TAILQ_FOREACH(request, &session->active, link)
+    {
+        const sg_session_task *of =
+            request->method == SG_SESSION_TICKET ? session->groups[request->group].task : request->task;
+        if (of != task)
+            continue;
+        bool coordinator = request->target == SG_SESSION_COORDINATOR;
+        const char *address =
+            sg_session_peer_of(session, request->target)->address; /* the coordinator's: after Hello */
+        snprintf(session->waits_for, sizeof session->waits_for, "waiting for ps %" PRIu32 "%s%s%s%s to answer",
+                 coordinator ? 0 : request->target, coordinator ? ", the coordinator" : "",
+                 address[0] == '\0' ? "" : " (", address, address[0] == '\0' ? "" : ")");
+        return session->waits_for;
+    }
+    return "no answer yet";
+}
+
+const char *sg_session_waiting_for(sg_session *session, uint64_t number)
 {
     const sg_session_task *task = task_find(session, number);
-    return task == NULL || task->waiting == NULL ? "no answer yet" : task->waiting;
+    return task == NULL ? "no answer yet" : task_waits_for(session, task);
 }
 
 /* --- time ------------------------------------------------------------------------------------------------------ */
@@ -249,8 +272,7 @@ static void task_warn(sg_session *session, sg_session_task *task, uint64_t now_m
 {
     char quoted[SG_ERROR_MESSAGE_BYTES];
     sg_session_log(session, SG_LOG_WARN, "waiting", "for=%s waited_ms=%" PRIu64,
-                   sg_log_quote(task->waiting == NULL ? "no answer yet" : task->waiting, quoted, sizeof quoted),
-                   now_ms - task->begun_ms);
+                   sg_log_quote(task_waits_for(session, task), quoted, sizeof quoted), now_ms - task->begun_ms);
     task->warn_interval_ms *= 2;
     task->warn_ms = now_ms + task->warn_interval_ms;
 }
@@ -260,7 +282,7 @@ static void task_expire(sg_session *session, sg_session_task *task, uint64_t now
 {
     const bool silence = task->kind == SG_SESSION_TASK_JOIN && !task->answered;
     sg_session_task_end(session, task, NULL, silence ? SG_UNAVAILABLE : SG_TIMEOUT, "gave up after %" PRIu64 " ms: %s",
-                        now_ms - task->begun_ms, task->waiting == NULL ? "no answer came" : task->waiting);
+                        now_ms - task->begun_ms, task_waits_for(session, task));
 }
 
 void sg_session_tick(sg_session *session, uint64_t now_ms)

@@ -106,7 +106,7 @@ uint64_t sg_session_leave(sg_session *session, uint64_t now_ms, uint64_t deadlin
 /* Ends a task with CANCELLED. One that has ended is left alone. */
 void sg_session_cancel(sg_session *session, uint64_t task);
 /* For whom it waits, in words. Valid until the next call. */
-const char *sg_session_waiting_for(const sg_session *session, uint64_t task);
+const char *sg_session_waiting_for(sg_session *session, uint64_t task);
 
 /* The end of a call. reply: the head of the response where status is OK, borrowed; data has been put in its place by
  * the owner. An `error` from a peer carries its message. */

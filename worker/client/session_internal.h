@@ -132,6 +132,7 @@ struct sg_session {
     bool leaving;
     sg_status failed; /* OK, or that with which everything ends from now on */
     char *failed_text;
+    char waits_for[SG_ERROR_MESSAGE_BYTES]; /* the answer of sg_session_waiting_for */
 
     Shardgrad__V1__HelloResponse *hello;
     sg_session_peer *peers; /* [n_ps + 1], the coordinator last; before Hello that one alone */

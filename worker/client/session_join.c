@@ -89,7 +89,7 @@ static void hello_answered(sg_session *session, uint64_t now_ms, sg_session_task
     peers_meet(session, now_ms);
     session->heartbeat_ms = now_ms + hello->lease_ms / 3;
     sg_session_log(session, SG_LOG_INFO, "joined",
-                   "worker=%" PRIu32 " incarnation=%" PRIu64 " generation=%" PRIu64 " mode=%s ps=%" PRIu32
+                   "worker=%" PRIu32 " incarnation=%" PRIx64 " generation=%" PRIu64 " mode=%s ps=%" PRIu32
                    " workers=%" PRIu32,
                    session->worker, hello->incarnation, hello->generation,
                    hello->mode == SHARDGRAD__V1__MODE__MODE_SYNC ? "sync" : "async", session->n_ps, hello->workers);
