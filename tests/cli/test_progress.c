@@ -29,7 +29,7 @@ static void close_screen(screen *s)
 
 static void update(screen *s, uint64_t now_ms, uint64_t steps)
 {
-    sg_progress_state state = {.steps = steps, .examples = steps * 100, .loss = 0.5f, .waiting = "worker 1"};
+    sg_progress_state state = {.steps = steps, .examples = steps * 100, .loss = 0.5f, .waiting = "waiting for worker 1"};
     sg_progress_update(&s->progress, now_ms, &state);
 }
 

@@ -56,7 +56,7 @@ static void format_time_left(const sg_progress *p, const sg_progress_state *stat
 void sg_progress_format(const sg_progress *p, const sg_progress_state *state, char *out, size_t out_bytes)
 {
     if (state->steps == 0 && state->waiting != NULL && state->waiting[0] != '\0') {
-        snprintf(out, out_bytes, "waiting for %s", state->waiting);
+        snprintf(out, out_bytes, "%s", state->waiting);
         return;
     }
     char loss[32] = "", rate[48] = "", left[48];

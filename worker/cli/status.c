@@ -91,7 +91,7 @@ static void print_status(const Shardgrad__V1__StatusResponse *response)
            response->job, state_name(response->state), sg_mode_name((sg_mode)response->mode), response->generation,
            response->steps, response->examples);
     if (response->waiting_for[0] != '\0')
-        printf("waiting for %s\n", response->waiting_for);
+        printf("%s\n", response->waiting_for);
     if (response->reason[0] != '\0')
         printf("failed: %s\n", response->reason);
     printf("\n%-4s %-22s %-9s %9s %11s %7s %11s %11s %9s %9s  %s\n", "ps", "address", "state", "heard", "step",
@@ -114,8 +114,9 @@ int sg_status_main(int argc, char **argv)
         .usage = "shardgrad status FILE [--coordinator HOST:PORT] [options]",
         .summary =
             "Asks the coordinator (ps 0) of the cluster how the job stands, and prints it. Exit code 69: nobody\n"
-            "answers. Columns: `heard`, how long ago the coordinator last heard of it; `step`, the lowest and\n"
-            "highest step that the slices of a ps collect; `finished`, steps that a worker finished.",
+            "answers. Columns: `heard`, how long ago the coordinator last heard of it: what a ps tells of itself\n"
+            "is as old; `step`, the lowest and highest step that the slices of a ps collect; `finished`, sync: up\n"
+            "to which step a worker is done, async: how many tickets.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
     };

@@ -103,8 +103,12 @@ sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms, Shard
         pthread_cond_wait(&query->finished, &query->mutex);
     pthread_mutex_unlock(&query->mutex);
     sg_rpc_pending_release(pending);
-    if (query->status != SG_OK)
-        return sg_error_set(err, query->status, "%s: %s", sg_rpc_channel_address(query->channel), query->error.message);
+    if (query->status != SG_OK) {
+        const char *address = sg_rpc_channel_address(query->channel), *text = query->error.message;
+        if (strncmp(text, address, strlen(address)) == 0) /* the transport has said whose it is */
+            return sg_error_set(err, query->status, "%s", text);
+        return sg_error_set(err, query->status, "%s: %s", address, text);
+    }
     *response = query->response;
     return SG_OK;
 }
