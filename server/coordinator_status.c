@@ -179,8 +179,8 @@ void sg_coordinator_status_tick(sg_coordinator *c)
         return;
     uint64_t waited_ms = c->now_ms - c->waiting_since_ms;
     c->warn_at_ms = c->now_ms + (waited_ms > c->config->warn_after_ms ? waited_ms : c->config->warn_after_ms);
-    sg_coordinator_log(c, SG_LOG_WARN, "waiting", "ms=%" PRIu64 " for=%s", waited_ms,
-                       sg_log_quote(text, quoted, sizeof quoted));
+    sg_coordinator_log(c, SG_LOG_WARN, "waiting", "for=%s waited_ms=%" PRIu64,
+                       sg_log_quote(text, quoted, sizeof quoted), waited_ms);
 }
 
 /* --- the message ------------------------------------------------------------------------------------------------ */
@@ -227,7 +227,7 @@ static void fill_worker(const sg_coordinator *c, uint32_t index, Shardgrad__V1__
     out->examples = worker->examples;
 }
 
-/* Those that are expected, and those that came. */
+/* One more than the highest index that is expected or came. */
 static uint32_t n_listed(const sg_coordinator *c)
 {
     uint32_t n = c->config->workers < c->n_workers ? (uint32_t)c->config->workers : c->n_workers;
@@ -266,7 +266,8 @@ void sg_coordinator_status_answer(sg_coordinator *c, void *call)
     }
     for (uint32_t i = 0; i < n_workers; i++) {
         fill_worker(c, i, &workers[i]);
-        worker_list[i] = &workers[i];
+        if (i < c->config->workers || c->workers[i].life != 0)
+            worker_list[response.n_workers++] = &workers[i];
     }
     response.job = c->config->job;
     response.state = c->state;
@@ -281,7 +282,6 @@ void sg_coordinator_status_answer(sg_coordinator *c, void *call)
     response.ps = ps_list;
     response.n_ps = c->n_ps;
     response.workers = worker_list;
-    response.n_workers = n_workers;
     sg_coordinator_reply(c, call, &response.base);
     free(worker_list);
     free(workers);

@@ -27,7 +27,7 @@ static void print_help(void)
     printf(
         "usage: shardgrad-ps --config FILE --index I [options]\n\n"
         "One ps of a cluster: holds its share of the model and applies updates. ps 0 coordinates the job. It may be\n"
-        "started before the others: it waits for ps 0 up to start_timeout. It ends with the job, or by SIGTERM.\n\n"
+        "started before the others: it waits for ps 0 up to start_timeout_ms. It ends with the job, or by SIGTERM.\n\n"
         "options\n"
         "  --index I                index of this ps in the cluster file, from 0\n"
         "  --coordinator HOST:PORT  address of ps 0, instead of the one that the file leads to\n"

@@ -60,11 +60,13 @@ sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t incarnation,
     if (incarnation == known->incarnation && !known->fenced && incarnation != 0)
         return SG_OK;
     if (incarnation == known->incarnation && incarnation != 0)
-        return sg_error_set(err, SG_FENCED, "worker %" PRIu32 " has left or was given up; say hello again to join anew",
+        return sg_error_set(err, SG_FENCED,
+                            "worker %" PRIu32
+                            " was superseded, has left or was given up for lost: start it anew to join again",
                             worker);
     if (known->incarnation == 0)
         return sg_error_set(err, SG_FENCED,
-                            "incarnation %" PRIu64 " of worker %" PRIu32 " is not known; say hello to the coordinator",
+                            "incarnation %" PRIx64 " of worker %" PRIu32 " is not known; say hello to the coordinator",
                             incarnation, worker);
     return sg_error_set(err, SG_FENCED,
                         "another life of worker %" PRIu32 " has its index: got incarnation %" PRIu64

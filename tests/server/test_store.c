@@ -254,7 +254,7 @@ Test(store, an_excuse_fences_the_worker_and_closes_its_rounds_with_the_others)
     cr_assert_eq(answer.status, SG_OK);
     fixture_answer_deinit(&answer);
     fixture_push push = fixture_a_push(1, 1, 0x3, ones, 4);
-    expect_refused(&f, &push, SG_FENCED, "worker 1 has left or was given up");
+    expect_refused(&f, &push, SG_FENCED, "worker 1 was superseded, has left or was given up");
     fixture_push_ok(&f, 0, 1, 0x3, ones, 4); /* step 1 was excused ahead: it closes with worker 0 alone */
     expect_value(&f, 2, -2.0f);
     stop(&f);
