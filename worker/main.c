@@ -18,18 +18,19 @@
 typedef struct arguments {
     sg_config_flags flags;
     const char *index, *parent, *coordinator;
-    bool help;
+    bool help, version;
 } arguments;
 
 static void print_help(void)
 {
     printf("usage: shardgrad-worker --config FILE --index I [options]\n\n"
            "One worker of a cluster: trains the model that the cluster file names, until the last step is done. It\n"
-           "may be started before the ps: it waits for them up to start_timeout. SIGTERM makes it leave the job.\n\n"
+           "may be started before the ps: it waits for them up to start_timeout_ms. SIGTERM makes it leave the job.\n\n"
            "options\n"
            "  --index I                index of this worker, from 0; unique\n"
            "  --coordinator HOST:PORT  address of ps 0, instead of the one that the file leads to\n"
            "  --parent PID             end when the process PID, which started this one, ends\n"
+           "  --version                its version\n"
            "  --help                   this text\n");
     sg_config_flags_help(stdout);
 }
@@ -47,6 +48,8 @@ static sg_status take_arguments(arguments *a, int argc, char **argv, sg_error *e
                                                                   : NULL;
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
             a->help = true;
+        else if (strcmp(word, "--version") == 0)
+            a->version = true;
         else if (value == NULL)
             return sg_error_set(err, SG_USAGE, "unknown option '%s'; see shardgrad-worker --help", word);
         else if (i + 1 == a->flags.n_rest)
@@ -129,13 +132,14 @@ static sg_status run(const arguments *a, const sg_config *config, int *signal_nu
     sg_log log = {.fn = sg_log_file_write, .user = &file, .min_level = config->log_level};
     status = train(a, config, index, &log, signal_number, err);
     char quoted[SG_ERROR_MESSAGE_BYTES + 64];
-    if (sg_interruptible_exit_code(status, *signal_number) == 0)
-        sg_log_info(&log, "ended", "signal=%d", *signal_number);
-    else {
+    if (sg_interruptible_exit_code(status, *signal_number) != 0) {
         file.streams[0] = NULL; /* main says it there */
         sg_log_error(&log, "ended", "status=%s error=%s", sg_status_name(status),
                      status != SG_OK ? sg_log_quote(err->message, quoted, sizeof(quoted)) : "interrupted");
-    }
+    } else if (*signal_number != 0)
+        sg_log_info(&log, "ended", "status=OK signal=%d", *signal_number);
+    else
+        sg_log_info(&log, "ended", "status=OK");
     fclose(file.streams[1]);
     return status;
 }
@@ -153,6 +157,8 @@ int main(int argc, char **argv)
     sg_status status = take_arguments(&a, argc, argv, &err);
     if (status == SG_OK && a.help)
         print_help();
+    else if (status == SG_OK && a.version)
+        printf("shardgrad-worker %s\n", SG_VERSION);
     else if (status == SG_OK && a.flags.path == NULL)
         status = sg_error_set(&err, SG_USAGE, "wanted --config FILE; see shardgrad-worker --help");
     else if (status == SG_OK) {
