@@ -206,7 +206,7 @@ struct sg_coordinator {
     sg_coordinator_ps *ps;
     uint32_t n_workers; /* config->max_workers */
     sg_coordinator_worker *workers;
-    uint64_t n_incarnations; /* given out */
+    uint64_t counter; /* of the newest incarnation; 0: none was given out */
 
     Shardgrad__V1__DeclareRequest *variables; /* as the first declared them; NULL: nobody has */
     uint32_t n_groups;

@@ -3,6 +3,10 @@
 
 #include "server/coordinator_internal.h"
 
+/* Incarnations count from (life & START_MASK) << START_SHIFT: 19 random bits, and 2^31 lives below the generation. */
+#define START_MASK  UINT64_C(0x7ffff)
+#define START_SHIFT 12u
+
 bool sg_coordinator_members_live(const sg_coordinator_worker *worker)
 {
     return worker->state == SG_COORDINATOR_WORKER_HELLO || worker->state == SG_COORDINATOR_WORKER_JOINED;
@@ -63,6 +67,15 @@ static void fence(sg_coordinator *c, uint32_t index, const uint64_t *pushed)
     sg_coordinator_init_gone(c, index);
 }
 
+/* Counts up from where the first life, which is random, says: so a coordinator that was started anew gives out others
+ * than the one before, whose workers may still be there. */
+static uint64_t next_incarnation(sg_coordinator *c, uint64_t life)
+{
+    if (c->counter == 0)
+        c->counter = (life & START_MASK) << START_SHIFT;
+    return SG_COORDINATOR_GENERATION << 32 | ++c->counter;
+}
+
 static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__HelloRequest *request)
 {
     sg_coordinator_worker *worker = &c->workers[index];
@@ -82,7 +95,7 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
     worker->groups = NULL;
     worker->address = sg_coordinator_clean(request->address);
     worker->life = request->life;
-    worker->incarnation = SG_COORDINATOR_GENERATION << 32 | ++c->n_incarnations;
+    worker->incarnation = next_incarnation(c, request->life);
     worker->state = SG_COORDINATOR_WORKER_HELLO;
     worker->declared = 0;
     worker->asked = worker->member = worker->told = false;

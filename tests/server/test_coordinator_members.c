@@ -75,6 +75,25 @@ Test(coordinator_members, the_same_life_gets_the_same_incarnation_and_a_new_one_
     rig_deinit(&r);
 }
 
+/* A worker that outlived ps 0 must not be taken for one that joined the new ps 0 in the same place. */
+Test(coordinator_members, a_coordinator_that_was_started_anew_does_not_give_an_incarnation_out_again)
+{
+    rig before, after;
+    rig_init(&before, NULL);
+    rig_init(&after, NULL);
+    rig_register_all(&before);
+    rig_register_all(&after);
+    uint64_t old = rig_join(&before, 0, UINT64_C(0x9e3779b97f4a7c15));
+    uint64_t new = rig_join(&after, 0, UINT64_C(0xbf58476d1ce4e5b9));
+    cr_assert_neq(old, new);
+    cr_assert_eq(old >> 32, 1, "the upper half is the generation");
+    cr_assert_eq(new >> 32, 1);
+    rig_failed(rig_heartbeat(&after, old), SG_FENCED, "is not known here: say hello first");
+    cr_assert_gt(rig_join(&after, 1, 7), new, "later ones are higher");
+    rig_deinit(&before);
+    rig_deinit(&after);
+}
+
 Test(coordinator_members, a_hello_of_another_job_version_or_index_is_refused_by_name)
 {
     rig r;

@@ -13,6 +13,8 @@
 #include "server/store_internal.h"
 
 #define ELEM_RANGE 1000u
+/* Bits of an incarnation that count; those above say where its coordinator began. */
+#define COUNTER_MASK UINT64_C(0xfff)
 
 /* --- numbers ---------------------------------------------------------------------------------------------------- */
 
@@ -75,7 +77,7 @@ void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__Ticket
     record->learning_rate = step->learning_rate;
     if (ticket->size != sg_workers_count(&members) || ticket->rank >= ticket->size)
         sim_fail(s, "rank %" PRIu32 " of %" PRIu32 " is not that of the members", ticket->rank, ticket->size);
-    uint32_t index = s->indices[incarnation & UINT32_MAX];
+    uint32_t index = s->indices[incarnation & COUNTER_MASK];
     if (s->scenario.async)
         check_alone(s, record, incarnation, step->step);
     if (!sg_workers_has(&members, index) || ticket->rank != sg_workers_rank(&members, index))
@@ -114,7 +116,7 @@ static uint64_t bits_of(const Shardgrad__V1__PushRequest *push)
 
 void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation)
 {
-    uint64_t counter = incarnation & UINT32_MAX;
+    uint64_t counter = incarnation & COUNTER_MASK;
     if (counter == 0 || counter > SIM_MAX_WORKERS)
         sim_fail(s, "incarnation %" PRIx64 " is not one of %u processes", incarnation, SIM_MAX_WORKERS);
     else if (s->hellos[counter] && s->indices[counter] != index)
