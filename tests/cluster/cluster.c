@@ -9,14 +9,9 @@
 
 #define MAX_SETTINGS 32
 
-static const char *const defaults[] = {"job=test",
-                                       "slice_bytes=64",
-                                       "message_bytes=256",
-                                       "update.rule=sgd",
-                                       "update.learning_rate=1",
-                                       "park_ms=200",
-                                       "start_timeout_ms=20000",
-                                       NULL};
+static const char *const defaults[] = {"job=test",      "slice_bytes=64",         "message_bytes=256",
+                                       "rpc_threads=3", "update.rule=sgd",        "update.learning_rate=1",
+                                       "park_ms=200",   "start_timeout_ms=20000", NULL};
 
 static size_t overrides_add(const char *const *settings, sg_config_override *overrides, char (*keys)[64], size_t n)
 {
