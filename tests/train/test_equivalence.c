@@ -15,17 +15,25 @@
 #include "common/folder.h"
 #include "tests/train/cluster.h"
 
-#define LONG_STEPS  500u
+#define N_STEPS     500u
 #define EARLY_STEPS 20u
 #define FOLDER      "/usr/share/datasets/fashion-mnist"
 
-TestSuite(equivalence, .timeout = 300);
+TestSuite(equivalence, .timeout = 900);
 
 typedef struct setting {
     char folder[64], path[96], run_dir[96];
-    const char *hidden;
-    uint32_t n_steps;
+    const char *hidden, *update;
+    double early_bound; /* of the difference after EARLY_STEPS */
 } setting;
+
+/* A narrow perceptron bears a high rate. The one of the quick start does not: with so many units an input of some relu
+ * comes within rounding of 0 and flips, now and then within 20 steps, and at a high rate trainings then part, as they
+ * do in one process when an initial value is moved by its last bit. At a low rate a flip stays small: about 1e-3 of the
+ * short way of 20 steps, and no more after 500. */
+static const setting narrow = {.hidden = "[32]", .update = "rule: momentum, learning_rate: 0.05", .early_bound = 1e-5};
+static const setting quickstart = {
+    .hidden = "[512, 512]", .update = "rule: sgd, learning_rate: 0.002", .early_bound = 1e-2};
 
 static bool is_slow_build(void)
 {
@@ -42,12 +50,12 @@ static void setting_init(setting *s)
     cr_assert_not_null(mkdtemp(s->folder));
     snprintf(s->path, sizeof(s->path), "%s/cluster.yaml", s->folder);
     snprintf(s->run_dir, sizeof(s->run_dir), "%s/run", s->folder);
-    char *text = sg_xprintf("update: {rule: momentum, learning_rate: 0.05}\ntrain: {steps: %u}\nmodel: {hidden: %s}\n"
+    char *text = sg_xprintf("update: {%s}\ntrain: {steps: %u}\nmodel: {hidden: %s}\n"
                             "data: {train_images: " FOLDER "/train-images-idx3-ubyte.gz, "
                             "train_labels: " FOLDER "/train-labels-idx1-ubyte.gz, "
                             "test_images: " FOLDER "/t10k-images-idx3-ubyte.gz, "
                             "test_labels: " FOLDER "/t10k-labels-idx1-ubyte.gz}\n",
-                            s->n_steps, s->hidden);
+                            s->update, N_STEPS, s->hidden);
     cr_assert_eq(sg_folder_write(s->path, text, strlen(text), NULL), SG_OK);
     free(text);
 }
@@ -84,7 +92,7 @@ static double distance(const float *a, const float *b, const float *start, size_
     return sqrt(difference) / sqrt(way);
 }
 
-static void compare(const setting *s, const cluster_result *many, const cluster_result *one, const char *what)
+static void compare(double early_bound, const cluster_result *many, const cluster_result *one, const char *what)
 {
     double worst_early = 0, worst_end = 0;
     for (size_t i = 0; i < one->start->n_variables; i++) {
@@ -94,30 +102,31 @@ static void compare(const setting *s, const cluster_result *many, const cluster_
         double end = distance(many->model->variables[i].value, one->model->variables[i].value, v->value, n);
         worst_early = fmax(worst_early, early);
         worst_end = fmax(worst_end, end);
-        cr_assert(early <= 1e-5, "%s: %s differs by %g after %u steps", what, v->name, early, EARLY_STEPS);
-        cr_assert(end <= 1e-2, "%s: %s differs by %g after %u steps", what, v->name, end, s->n_steps);
+        cr_assert(early <= early_bound, "%s: %s differs by %g after %u steps", what, v->name, early, EARLY_STEPS);
+        cr_assert(end <= 1e-2, "%s: %s differs by %g after %u steps", what, v->name, end, N_STEPS);
     }
-    for (size_t step = 0; step < s->n_steps; step++)
+    for (size_t step = 0; step < N_STEPS; step++)
         cr_assert_eq(many->examples[step], one->examples[step], "%s: examples of step %zu", what, step);
-    fprintf(stderr, "%s: %.1e after %u steps, %.1e after %u\n", what, worst_early, EARLY_STEPS, worst_end, s->n_steps);
+    fprintf(stderr, "%s: %.1e after %u steps, %.1e after %u\n", what, worst_early, EARLY_STEPS, worst_end, N_STEPS);
 }
 
 /* Compares clusters of so many workers (0-terminated) with one worker, all with this global batch. */
-static void check_batch(const char *hidden, uint32_t n_steps, const char *batch, const uint32_t *n_workers)
+static void check_batch(const setting *how, const char *batch, const uint32_t *n_workers)
 {
     if (is_slow_build() || access(FOLDER, R_OK) != 0)
         cr_skip_test("needs Fashion-MNIST and a build without a sanitizer");
     static const char *const slices[] = {"4096", "1MiB"};
-    setting s = {.hidden = hidden, .n_steps = n_steps};
+    setting s = *how;
     setting_init(&s);
     for (size_t i = 0; i < SG_ARRAY_LEN(slices); i++) {
         cluster_result one, many;
         train(&s, 1, batch, slices[i], &one);
         for (const uint32_t *n = n_workers; *n != 0; n++) {
             char what[96];
-            snprintf(what, sizeof(what), "hidden %s, %u workers, batch %s, slices of %s", hidden, *n, batch, slices[i]);
+            snprintf(what, sizeof(what), "hidden %s, %u workers, batch %s, slices of %s", s.hidden, *n, batch,
+                     slices[i]);
             train(&s, *n, batch, slices[i], &many);
-            compare(&s, &many, &one, what);
+            compare(s.early_bound, &many, &one, what);
             cluster_result_deinit(&many);
         }
         cluster_result_deinit(&one);
@@ -127,16 +136,16 @@ static void check_batch(const char *hidden, uint32_t n_steps, const char *batch,
 
 Test(equivalence, two_times_64_and_four_times_32_equal_128)
 {
-    check_batch("[32]", LONG_STEPS, "128", (const uint32_t[]){2, 4, 0});
+    check_batch(&narrow, "128", (const uint32_t[]){2, 4, 0});
 }
 
 Test(equivalence, three_times_43_equals_129)
 {
-    check_batch("[32]", LONG_STEPS, "129", (const uint32_t[]){3, 0});
+    check_batch(&narrow, "129", (const uint32_t[]){3, 0});
 }
 
-Test(equivalence, the_large_perceptron_is_equal_before_a_relu_flips)
+Test(equivalence, the_model_of_the_quick_start_is_equal_too)
 {
-    check_batch("[512, 512]", EARLY_STEPS, "128", (const uint32_t[]){2, 4, 0});
-    check_batch("[512, 512]", EARLY_STEPS, "129", (const uint32_t[]){3, 0});
+    check_batch(&quickstart, "128", (const uint32_t[]){2, 4, 0});
+    check_batch(&quickstart, "129", (const uint32_t[]){3, 0});
 }
