@@ -98,7 +98,7 @@ static const sg_config_option options[] = {
      .help = "not 0: end after so many steps, whatever the epochs"},
 
     {"model.name", SG_CONFIG_NAME, AT(model.name), "mlp", 1, 64, .shared = true,
-     .help = "built-in model that shardgrad-worker trains"},
+     .help = "built-in model that shardgrad-worker trains; there is mlp"},
     {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true,
      .help = "widths of the hidden layers"},
 
