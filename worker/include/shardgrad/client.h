@@ -45,7 +45,9 @@ typedef struct sg_client sg_client;
 typedef struct sg_op sg_op;
 
 typedef struct sg_client_options {
-    const char *config;        /* cluster file; NULL: `coordinator` and `job` are used and all else has its default */
+    /* Cluster file. NULL: `coordinator` and `job` are used, all else has its default and is not compared with the
+     * cluster's. */
+    const char *config;
     const char *coordinator;   /* host:port of ps 0; NULL: the first ps of the cluster file */
     const char *job;           /* NULL: the file's */
     const char *const *set;    /* "KEY=VALUE" of keys that override the file's, NULL-terminated; NULL: none */
@@ -86,7 +88,7 @@ typedef struct sg_step {
 } sg_step;
 
 /* Connects, waiting up to start_timeout_ms for the coordinator and all ps, logging for whom. On success *client is to
- * be closed by sg_client_close. Errors: CONFIG, NOT_FOUND (the file), UNAVAILABLE, TIMEOUT, MISMATCH (job), INVALID. */
+ * be closed by sg_client_close; on failure it is left alone. Errors: CONFIG, NOT_FOUND (the file), UNAVAILABLE, TIMEOUT, MISMATCH (job), INVALID. */
 SG_API SG_MUST_USE sg_status sg_client_open(const sg_client_options *options, sg_client **client, sg_error *err);
 
 /* Declares all variables of the model, once, the same list in the same order on every worker. One worker's values
@@ -108,7 +110,8 @@ SG_API SG_MUST_USE sg_status sg_client_end_step(sg_client *client, sg_step *step
 
 /* The pieces of end_step, for a trainer that sends each gradient as soon as it is ready. `variables` are indices into
  * the declared list, all of step->group; each may be pushed once per step. The step's `examples` must be final at the
- * first push. Neither waits; *op is to be destroyed by sg_op_destroy.
+ * first push. Neither waits; on success *op is to be destroyed by sg_op_destroy, on failure it is left alone.
+ * Frozen variables are neither pushed nor pulled.
  * After all of a group's variables were pushed, pull brings step->number + 1 (async: the newest). Pushes of the next
  * step need that pull complete for every variable of the group. */
 SG_API SG_MUST_USE sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t *variables,
@@ -146,7 +149,7 @@ SG_API void sg_client_close(sg_client *client);
 SG_API void sg_step_rows(const sg_step *step, uint64_t batch, uint64_t *begin, uint64_t *end);
 
 /* Version of the library, "0.1.0". Static storage. */
-SG_API const char *sg_version(void);
+SG_API const char *sg_library_version(void);
 
 #ifdef __cplusplus
 }
