@@ -13,6 +13,6 @@ int sg_version_main(int argc, char **argv)
             sg_error_set(&err, SG_USAGE, "version takes no argument, found '%s'; usage: shardgrad version", argv[1]),
             &err);
     }
-    printf("shardgrad %s\n", sg_version());
+    printf("shardgrad %s\n", sg_library_version());
     return 0;
 }

@@ -1,7 +1,7 @@
 /* worker/client/version.c - which library this is. */
 #include "shardgrad/client.h"
 
-const char *sg_version(void)
+const char *sg_library_version(void)
 {
     return SG_VERSION;
 }

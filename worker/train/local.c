@@ -120,7 +120,7 @@ sg_status sg_local_run(const sg_local_options *options, sg_summary *summary, sg_
         return status;
     summary->examples_per_second = (double)sg_workload_examples(w, w->total_steps) / summary->seconds;
     summary->final_train_loss = sg_summary_losses_mean(&losses);
-    snprintf(summary->version, sizeof(summary->version), "%s", sg_version());
+    snprintf(summary->version, sizeof(summary->version), "%s", sg_library_version());
     sg_workload_hash(w, summary->parameters_sha256);
     return SG_OK;
 }

@@ -192,7 +192,7 @@ static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
     if (status != SG_OK)
         return status;
     snprintf(summary.mode, sizeof(summary.mode), "%s", sg_mode_name(info.sync ? SG_MODE_SYNC : SG_MODE_ASYNC));
-    snprintf(summary.version, sizeof(summary.version), "%s", sg_version());
+    snprintf(summary.version, sizeof(summary.version), "%s", sg_library_version());
     memcpy(summary.initial_parameters_sha256, t->initial_sha256, sizeof(t->initial_sha256));
     sg_workload_hash(w, summary.parameters_sha256);
     sg_log_info(t->options.log, "evaluated", "test_accuracy=%.4f parameters_sha256=%s", summary.test_accuracy,
