@@ -13,9 +13,10 @@ int sg_check_config_main(int argc, char **argv)
     };
     sg_arguments_command command = {
         .usage = "shardgrad check-config FILE [--print] [options]",
-        .summary = "Reads a cluster file and says what is wrong with it, by line and column. It does not look for the\n"
-                   "data or the hosts, nor whether there is such a model. Exit code 0: nothing is wrong; 78: something\n"
-                   "is; 66: there is no such file.",
+        .summary =
+            "Reads a cluster file and says what is wrong with it, by line and column. It does not look for the\n"
+            "data or the hosts, nor whether there is such a model. Exit code 0: nothing is wrong; 78: something\n"
+            "is; 66: there is no such file.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
     };
