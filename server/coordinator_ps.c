@@ -59,6 +59,23 @@ bool sg_coordinator_ps_complete(const sg_coordinator *c)
     return true;
 }
 
+/* Also workers that fell silent before their hello was answered: they may go on. */
+static void admit_all(sg_coordinator *c, uint32_t index)
+{
+    for (uint32_t worker = 0; worker < c->n_workers; worker++) {
+        sg_coordinator_worker_state state = c->workers[worker].state;
+        if (c->workers[worker].life != 0 && state != SG_COORDINATOR_WORKER_LEFT && state != SG_COORDINATOR_WORKER_LOST)
+            sg_coordinator_order_admit(c, index, worker);
+    }
+}
+
+static void is_up(sg_coordinator *c, uint32_t index)
+{
+    c->ps[index].state = SG_COORDINATOR_PS_UP;
+    if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS && sg_coordinator_ps_complete(c))
+        c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES;
+}
+
 /* A life that was not known: nothing that an earlier one of this index had holds for it. */
 static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, char *take_address)
 {
@@ -68,21 +85,22 @@ static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, char *t
     free(ps->address);
     ps->address = take_address;
     ps->life = life;
-    ps->state = SG_COORDINATOR_PS_UP;
+    is_up(c, index);
     memset(ps->admitted, 0, c->n_workers * sizeof *ps->admitted);
     sg_coordinator_orders_reset(c, index);
     sg_coordinator_order_hyper(c, index);
-    for (uint32_t worker = 0; worker < c->n_workers; worker++) {
-        sg_coordinator_worker_state worker_state = c->workers[worker].state;
-        /* Also one that fell silent before its hello was answered: it may go on. */
-        if (c->workers[worker].life != 0 && worker_state != SG_COORDINATOR_WORKER_LEFT &&
-            worker_state != SG_COORDINATOR_WORKER_LOST)
-            sg_coordinator_order_admit(c, index, worker);
-    }
+    admit_all(c, index);
     sg_coordinator_log(c, SG_LOG_INFO, "registered", "ps=%" PRIu32 " address=%s life=%" PRIx64, index, ps->address,
                        life);
-    if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS && sg_coordinator_ps_complete(c))
-        c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES;
+}
+
+/* Nothing was declared and nobody knows its address: it may still come, in this life or another. */
+static void await_again(sg_coordinator *c, uint32_t index)
+{
+    c->ps[index].state = SG_COORDINATOR_PS_WAITING;
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
+    sg_coordinator_log(c, SG_LOG_WARN, "ps_silent", "ps=%" PRIu32 " address=%s silent_ms=%" PRIu64, index,
+                       c->ps[index].address, c->config->lease_ms);
 }
 
 /* False: the call was failed, and the job perhaps with it. */
@@ -98,6 +116,14 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__RegisterRequest 
     }
     if (c->over) {
         sg_coordinator_end_answer(c, call, c->n_workers);
+        return false;
+    }
+    if (request->report != NULL && request->report->orders > 0) {
+        /* Orders are numbered from 1 for each life: it would take ours for repeats of its old coordinator's. */
+        sg_coordinator_fail(c, call, SG_PEER_LOST,
+                            "ps 0 was started anew, and what ps %" PRIu32
+                            " (%s) holds belongs to the job before: start it anew, too",
+                            request->ps, sg_coordinator_text(request->address));
         return false;
     }
     char *address = sg_coordinator_clean(request->address);
@@ -138,6 +164,10 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
         return;
     sg_coordinator_ps *ps = &c->ps[request->ps];
     ps->heard_ms = c->now_ms;
+    if (ps->state == SG_COORDINATOR_PS_WAITING) {
+        is_up(c, request->ps);
+        admit_all(c, request->ps); /* what was ordered in the meantime was not kept */
+    }
     keep_report(ps, request->report);
     if (request->stopping && ps->state == SG_COORDINATOR_PS_UP) {
         ps->state = SG_COORDINATOR_PS_STOPPING;
@@ -156,6 +186,10 @@ void sg_coordinator_ps_tick(sg_coordinator *c)
         bool held = ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
         if (!held || c->now_ms - ps->heard_ms < c->config->lease_ms)
             continue;
+        if (!c->over && c->variables == NULL && !anybody_joined(c)) {
+            await_again(c, i);
+            continue;
+        }
         ps->state = SG_COORDINATOR_PS_LOST;
         if (!c->over)
             sg_coordinator_end_fail(c, SG_PEER_LOST,

@@ -198,6 +198,7 @@ void sg_store_report(sg_store *store, Shardgrad__V1__PsReport *report)
     report->slices = store->n_slices;
     report->value_bytes = store->value_bytes;
     report->slot_bytes = store->slot_bytes;
+    report->orders = store->sequence;
     pthread_rwlock_unlock(&store->lock);
     report->pushes = atomic_load(&store->n_pushed);
     report->pulls = atomic_load(&store->n_pulled);

@@ -94,6 +94,40 @@ Test(coordinator_members, a_coordinator_that_was_started_anew_does_not_give_an_i
     rig_deinit(&after);
 }
 
+/* It would take the orders of this coordinator, numbered from 1, for repeats of the old one's. */
+Test(coordinator_members, a_ps_that_served_an_earlier_coordinator_is_refused)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    rig_register(&r, 0);
+    Shardgrad__V1__PsReport report = SHARDGRAD__V1__PS_REPORT__INIT;
+    report.orders = 3;
+    rig_failed(rig_report(&r, 1, &report, false), SG_PEER_LOST, "ps 0 was started anew");
+    report.orders = 0;
+    cr_assert_eq(rig_report(&r, 1, &report, false)->status, SG_OK);
+    report.orders = 3;
+    cr_assert_eq(rig_report(&r, 1, &report, false)->status, SG_OK, "they are this coordinator's own");
+    rig_deinit(&r);
+}
+
+Test(coordinator_members, a_ps_that_falls_silent_before_anything_is_declared_may_come_again)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    rig_register_all(&r);
+    for (int i = 0; i < 6; i++) {
+        rig_register(&r, 0);
+        rig_pass(&r, 1000);
+    }
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS);
+    rig_call *hello = rig_hello(&r, 0, 7);
+    cr_assert_eq(hello->n_answers, 0, "its admission waits for ps 1");
+    cr_assert_eq(rig_register(&r, 1)->status, SG_OK);
+    rig_pass(&r, 100);
+    cr_assert(hello->n_answers == 1 && hello->status == SG_OK);
+    rig_deinit(&r);
+}
+
 Test(coordinator_members, a_hello_of_another_job_version_or_index_is_refused_by_name)
 {
     rig r;

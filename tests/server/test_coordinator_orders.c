@@ -24,7 +24,7 @@ Test(coordinator_orders, a_ps_that_is_about_to_end_is_asked_again_until_it_is_kn
     rig_deinit(&r);
 }
 
-Test(coordinator_orders, a_ps_that_ended_without_a_word_is_lost_by_its_lease)
+Test(coordinator_orders, a_ps_that_ended_without_a_word_is_waited_for_when_its_lease_is_over)
 {
     rig r;
     rig_init(&r, two_ps);
@@ -35,7 +35,7 @@ Test(coordinator_orders, a_ps_that_ended_without_a_word_is_lost_by_its_lease)
         rig_pass(&r, 1000);
         rig_register(&r, 0);
     }
-    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_FAILED);
-    cr_assert(rig_logged(&r, "ps 1 (host:1) was not heard for 5000 ms"), "%s", r.log);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS);
+    cr_assert(rig_logged(&r, "ps_silent ps=1 address=host:1 silent_ms=5000"), "%s", r.log);
     rig_deinit(&r);
 }
