@@ -13,6 +13,7 @@ SOVERSION := 0
 comma := ,
 Q      = $(if $(V),,@)
 say    = $(if $(V),@:,@printf '  %-7s %s\n')
+optional = if $(2) >/dev/null 2>&1; then echo "  optional: $(1) found"; else echo "  optional: $(1) not found ($(3) needs it)"; fi
 PACKAGES := grpc libprotobuf-c libuv openblas libfyaml jansson zlib libcrypto
 NEEDED   := $(PACKAGES) $(if $(filter tests test lint,$(MAKECMDGOALS)),criterion)
 MISSING  := $(strip $(foreach p,$(NEEDED),$(if $(shell pkg-config --exists $(p) && echo y),,$(p))))
@@ -55,7 +56,9 @@ MAKEFLAGS += --no-builtin-rules
 .SECONDARY:
 
 all: $(PROGRAMS) $(LIBRARY) ## programs and library
-	@printf '  %s\n' 'optional: nothing yet (GPU and oneDNN come later)'
+	@$(call optional,Criterion,pkg-config --exists criterion,make test)
+	@$(call optional,clang-tidy,command -v clang-tidy,make lint)
+	@$(call optional,Fashion-MNIST,test -r /usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz,configs/fashion-mnist.yaml)
 
 tests: $(TESTS) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests

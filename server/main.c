@@ -2,78 +2,21 @@
  *
  * Threads: the main one runs the loop of the ps (ps.h lists its others); one more waits for signals. The first SIGTERM,
  * SIGINT or SIGHUP asks the ps to stop; the next one ends the process at once. */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "common/daemon.h"
 #include "common/folder.h"
 #include "common/memory.h"
 #include "common/parent.h"
 #include "server/ps.h"
 
-typedef struct arguments {
-    sg_config_flags flags;
-    const char *index, *parent, *coordinator;
-    bool help, version;
-} arguments;
-
-static void print_help(void)
-{
-    printf(
-        "usage: shardgrad-ps --config FILE --index I [options]\n\n"
-        "One ps of a cluster: holds its share of the model and applies updates. ps 0 coordinates the job. It may be\n"
-        "started before the others: it waits for ps 0 up to start_timeout_ms. It ends with the job, or by SIGTERM.\n\n"
-        "options\n"
-        "  --index I                index of this ps in the cluster file, from 0\n"
-        "  --coordinator HOST:PORT  address of ps 0, instead of the one that the file leads to\n"
-        "  --parent PID             end when the process PID, which started this one, ends\n"
-        "  --version                its version\n"
-        "  --help                   this text\n");
-    sg_config_flags_help(stdout);
-}
-
-static sg_status take_arguments(arguments *a, int argc, char **argv, sg_error *err)
-{
-    sg_status status = sg_config_flags_init(&a->flags, argc, argv, err);
-    if (status != SG_OK)
-        return status;
-    for (int i = 0; i < a->flags.n_rest; i++) {
-        const char *word = a->flags.rest[i];
-        const char **value = strcmp(word, "--index") == 0         ? &a->index
-                             : strcmp(word, "--parent") == 0      ? &a->parent
-                             : strcmp(word, "--coordinator") == 0 ? &a->coordinator
-                                                                  : NULL;
-        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
-            a->help = true;
-        else if (strcmp(word, "--version") == 0)
-            a->version = true;
-        else if (value == NULL)
-            return sg_error_set(err, SG_USAGE, "unknown option '%s'; see shardgrad-ps --help", word);
-        else if (i + 1 == a->flags.n_rest)
-            return sg_error_set(err, SG_USAGE, "%s: wanted a value after it", word);
-        else
-            *value = a->flags.rest[++i];
-    }
-    return SG_OK;
-}
-
-static sg_status parse_index(const arguments *a, uint32_t *index, sg_error *err)
-{
-    if (a->index == NULL)
-        return sg_error_set(err, SG_USAGE, "wanted --index I; see shardgrad-ps --help");
-    char *rest;
-    errno = 0;
-    unsigned long long n = strtoull(a->index, &rest, 10);
-    if (errno != 0 || a->index[0] < '0' || a->index[0] > '9' || *rest != '\0' || n > UINT32_MAX)
-        return sg_error_set(err, SG_USAGE, "--index: '%s' is not a number", a->index);
-    *index = (uint32_t)n;
-    return SG_OK;
-}
+static const char about[] =
+    "One ps of a cluster: holds its share of the model and applies updates. ps 0 coordinates the job. It may be\n"
+    "started before the others: it waits for ps 0 up to start_timeout_ms. It ends with the job, or by SIGTERM.";
 
 /* --- signals --- */
 
@@ -122,12 +65,12 @@ static sg_status run_with_signals(sg_ps *ps, signals *s, sg_error *err)
 
 /* --- the ps --- */
 
-static sg_status serve(const arguments *a, const sg_config *config, uint32_t index, const sg_log *log, signals *s,
+static sg_status serve(const sg_daemon *daemon, const sg_config *config, uint32_t index, const sg_log *log, signals *s,
                        sg_error *err)
 {
     sg_ps *ps;
     sg_status status = sg_ps_create(
-        &(sg_ps_options){.config = config, .index = index, .log = log, .coordinator = a->coordinator}, &ps, err);
+        &(sg_ps_options){.config = config, .index = index, .log = log, .coordinator = daemon->coordinator}, &ps, err);
     if (status != SG_OK)
         return status;
     status = run_with_signals(ps, s, err);
@@ -135,12 +78,12 @@ static sg_status serve(const arguments *a, const sg_config *config, uint32_t ind
     return status;
 }
 
-static sg_status run(const arguments *a, const sg_config *config, signals *s, sg_error *err)
+static sg_status run(const sg_daemon *daemon, const sg_config *config, signals *s, sg_error *err)
 {
     uint32_t index = 0;
-    sg_status status = parse_index(a, &index, err);
+    sg_status status = sg_daemon_index(daemon, config->ps.n, "the number of ps in the cluster file", &index, err);
     if (status == SG_OK)
-        status = sg_parent_bind(a->parent, err);
+        status = sg_parent_bind(daemon->parent, err);
     if (status != SG_OK)
         return status;
     sg_log_file file = {.streams = {stderr}};
@@ -149,7 +92,7 @@ static sg_status run(const arguments *a, const sg_config *config, signals *s, sg
     if (status != SG_OK)
         return status;
     sg_log log = {.fn = sg_log_file_write, .user = &file, .min_level = config->log_level};
-    status = serve(a, config, index, &log, s, err);
+    status = serve(daemon, config, index, &log, s, err);
     if (status != SG_OK) {
         char quoted[SG_ERROR_MESSAGE_BYTES + 64];
         file.streams[0] = NULL; /* main says it there */
@@ -160,15 +103,13 @@ static sg_status run(const arguments *a, const sg_config *config, signals *s, sg
     return status;
 }
 
-static sg_status load_and_run(const arguments *a, signals *s, sg_error *err)
+static sg_status load_and_run(const sg_daemon *daemon, signals *s, sg_error *err)
 {
-    if (a->flags.path == NULL)
-        return sg_error_set(err, SG_USAGE, "wanted --config FILE; see shardgrad-ps --help");
     sg_config *config;
-    sg_status status = sg_config_load(a->flags.path, a->flags.overrides, a->flags.n_overrides, &config, err);
+    sg_status status = sg_daemon_load(daemon, &config, err);
     if (status != SG_OK)
         return status;
-    status = run(a, config, s, err);
+    status = run(daemon, config, s, err);
     sg_config_destroy(config);
     return status;
 }
@@ -178,17 +119,17 @@ int main(int argc, char **argv)
     sg_memory_tune_daemon();
     signals s = {.ps = NULL};
     signals_block(&s);
-    arguments a = {.index = NULL};
+    sg_daemon daemon;
     sg_error err;
-    sg_status status = take_arguments(&a, argc, argv, &err);
-    if (status == SG_OK && a.help)
-        print_help();
-    else if (status == SG_OK && a.version)
+    sg_status status = sg_daemon_init(&daemon, "shardgrad-ps", argc, argv, &err);
+    if (status == SG_OK && daemon.help)
+        sg_daemon_print_help(&daemon, about, "index of this ps in the cluster file, from 0", stdout);
+    else if (status == SG_OK && daemon.version)
         printf("shardgrad-ps %s\n", SG_VERSION);
     else if (status == SG_OK)
-        status = load_and_run(&a, &s, &err);
+        status = load_and_run(&daemon, &s, &err);
     if (status != SG_OK)
         fprintf(stderr, "shardgrad-ps: %s\n", err.message);
-    sg_config_flags_deinit(&a.flags);
+    sg_daemon_deinit(&daemon);
     return status == SG_OK && atomic_load(&s.first) == SIGINT ? 130 : sg_status_exit_code(status);
 }

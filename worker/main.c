@@ -2,12 +2,11 @@
  *
  * Threads: the main one takes signals; one trains (trainer.h); the client and the batches have threads of their own
  * (shardgrad/client.h, data/batches.h). This file only wires. */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "common/daemon.h"
 #include "common/folder.h"
 #include "common/memory.h"
 #include "common/parent.h"
@@ -15,66 +14,9 @@
 #include "worker/train/interruptible.h"
 #include "worker/train/trainer.h"
 
-typedef struct arguments {
-    sg_config_flags flags;
-    const char *index, *parent, *coordinator;
-    bool help, version;
-} arguments;
-
-static void print_help(void)
-{
-    printf("usage: shardgrad-worker --config FILE --index I [options]\n\n"
-           "One worker of a cluster: trains the model that the cluster file names, until the last step is done. It\n"
-           "may be started before the ps: it waits for them up to start_timeout_ms. SIGTERM makes it leave the job.\n\n"
-           "options\n"
-           "  --index I                index of this worker, from 0; unique\n"
-           "  --coordinator HOST:PORT  address of ps 0, instead of the one that the file leads to\n"
-           "  --parent PID             end when the process PID, which started this one, ends\n"
-           "  --version                its version\n"
-           "  --help                   this text\n");
-    sg_config_flags_help(stdout);
-}
-
-static sg_status take_arguments(arguments *a, int argc, char **argv, sg_error *err)
-{
-    sg_status status = sg_config_flags_init(&a->flags, argc, argv, err);
-    if (status != SG_OK)
-        return status;
-    for (int i = 0; i < a->flags.n_rest; i++) {
-        const char *word = a->flags.rest[i];
-        const char **value = strcmp(word, "--index") == 0         ? &a->index
-                             : strcmp(word, "--parent") == 0      ? &a->parent
-                             : strcmp(word, "--coordinator") == 0 ? &a->coordinator
-                                                                  : NULL;
-        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
-            a->help = true;
-        else if (strcmp(word, "--version") == 0)
-            a->version = true;
-        else if (value == NULL)
-            return sg_error_set(err, SG_USAGE, "unknown option '%s'; see shardgrad-worker --help", word);
-        else if (i + 1 == a->flags.n_rest)
-            return sg_error_set(err, SG_USAGE, "%s: wanted a value after it", word);
-        else
-            *value = a->flags.rest[++i];
-    }
-    return SG_OK;
-}
-
-static sg_status parse_index(const arguments *a, const sg_config *config, uint32_t *index, sg_error *err)
-{
-    if (a->index == NULL)
-        return sg_error_set(err, SG_USAGE, "wanted --index I; see shardgrad-worker --help");
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(a->index, &end, 10);
-    if (errno != 0 || a->index[0] < '0' || a->index[0] > '9' || *end != '\0')
-        return sg_error_set(err, SG_USAGE, "--index: '%s' is not a number", a->index);
-    if (n >= config->max_workers)
-        return sg_error_set(err, SG_CONFIG, "--index %s: max_workers is %llu, so the highest index is %llu", a->index,
-                            (unsigned long long)config->max_workers, (unsigned long long)config->max_workers - 1);
-    *index = (uint32_t)n;
-    return SG_OK;
-}
+static const char about[] =
+    "One worker of a cluster: trains the model that the cluster file names, until the last step is done. It\n"
+    "may be started before the ps: it waits for them up to start_timeout_ms. SIGTERM makes it leave the job.";
 
 /* The overrides as the client wants them: "KEY=VALUE", NULL-terminated, each owned. */
 static char **build_set(const sg_config_flags *flags)
@@ -95,15 +37,15 @@ static void stop(void *user)
     sg_trainer_stop(user);
 }
 
-static sg_status train(const arguments *a, const sg_config *config, uint32_t index, sg_log *log, int *signal_number,
-                       sg_error *err)
+static sg_status train(const sg_daemon *daemon, const sg_config *config, uint32_t index, sg_log *log,
+                       int *signal_number, sg_error *err)
 {
     sg_kernel_cpu_set_threads((uint32_t)config->threads);
-    char **set = build_set(&a->flags);
+    char **set = build_set(&daemon->flags);
     sg_trainer *trainer = sg_trainer_create(&(sg_trainer_options){.config = config,
-                                                                  .config_path = a->flags.path,
+                                                                  .config_path = daemon->flags.path,
                                                                   .set = (const char *const *)set,
-                                                                  .coordinator = a->coordinator,
+                                                                  .coordinator = daemon->coordinator,
                                                                   .worker = index,
                                                                   .log = log});
     sg_status status =
@@ -116,12 +58,12 @@ static sg_status train(const arguments *a, const sg_config *config, uint32_t ind
 }
 
 /* Opens the log and runs the worker; the log tells how it ended, too. */
-static sg_status run(const arguments *a, const sg_config *config, int *signal_number, sg_error *err)
+static sg_status run(const sg_daemon *daemon, const sg_config *config, int *signal_number, sg_error *err)
 {
     uint32_t index = 0;
-    sg_status status = parse_index(a, config, &index, err);
+    sg_status status = sg_daemon_index(daemon, config->max_workers, "max_workers", &index, err);
     if (status == SG_OK)
-        status = sg_parent_bind(a->parent, err);
+        status = sg_parent_bind(daemon->parent, err);
     if (status != SG_OK)
         return status;
     sg_log_file file = {.streams = {stderr}};
@@ -130,7 +72,7 @@ static sg_status run(const arguments *a, const sg_config *config, int *signal_nu
     if (status != SG_OK)
         return status;
     sg_log log = {.fn = sg_log_file_write, .user = &file, .min_level = config->log_level};
-    status = train(a, config, index, &log, signal_number, err);
+    status = train(daemon, config, index, &log, signal_number, err);
     char quoted[SG_ERROR_MESSAGE_BYTES + 64];
     if (sg_interruptible_exit_code(status, *signal_number) != 0) {
         file.streams[0] = NULL; /* main says it there */
@@ -150,26 +92,24 @@ int main(int argc, char **argv)
     sg_interruptible_hold_signals();
     /* Whoever reads the log may have gone, such as the terminal. */
     signal(SIGPIPE, SIG_IGN);
-    arguments a = {0};
+    sg_daemon daemon;
     sg_config *config = NULL;
     sg_error err;
     int signal_number = 0;
-    sg_status status = take_arguments(&a, argc, argv, &err);
-    if (status == SG_OK && a.help)
-        print_help();
-    else if (status == SG_OK && a.version)
+    sg_status status = sg_daemon_init(&daemon, "shardgrad-worker", argc, argv, &err);
+    if (status == SG_OK && daemon.help)
+        sg_daemon_print_help(&daemon, about, "index of this worker, from 0; unique", stdout);
+    else if (status == SG_OK && daemon.version)
         printf("shardgrad-worker %s\n", SG_VERSION);
-    else if (status == SG_OK && a.flags.path == NULL)
-        status = sg_error_set(&err, SG_USAGE, "wanted --config FILE; see shardgrad-worker --help");
     else if (status == SG_OK) {
-        status = sg_config_load(a.flags.path, a.flags.overrides, a.flags.n_overrides, &config, &err);
+        status = sg_daemon_load(&daemon, &config, &err);
         if (status == SG_OK)
-            status = run(&a, config, &signal_number, &err);
+            status = run(&daemon, config, &signal_number, &err);
     }
     int code = sg_interruptible_exit_code(status, signal_number);
     if (status != SG_OK && code != 0)
         fprintf(stderr, "shardgrad-worker: %s\n", err.message);
     sg_config_destroy(config);
-    sg_config_flags_deinit(&a.flags);
+    sg_daemon_deinit(&daemon);
     return code;
 }
