@@ -88,7 +88,8 @@ typedef struct sg_step {
 } sg_step;
 
 /* Connects, waiting up to start_timeout_ms for the coordinator and all ps, logging for whom. On success *client is to
- * be closed by sg_client_close; on failure it is left alone. Errors: CONFIG, NOT_FOUND (the file), UNAVAILABLE, TIMEOUT, MISMATCH (job), INVALID. */
+ * be closed by sg_client_close; on failure it is left alone. Errors: CONFIG, NOT_FOUND (the file), UNAVAILABLE,
+ * TIMEOUT, MISMATCH (job), INVALID. */
 SG_API SG_MUST_USE sg_status sg_client_open(const sg_client_options *options, sg_client **client, sg_error *err);
 
 /* Declares all variables of the model, once, the same list in the same order on every worker. One worker's values
