@@ -22,6 +22,13 @@ static struct {
     size_t n_users;
 } library = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 
+static _Thread_local bool is_quiet;
+
+void sg_rpc_library_log_quiet(bool quiet)
+{
+    is_quiet = quiet;
+}
+
 static void log_grpc(gpr_log_func_args *args)
 {
     pthread_mutex_lock(&library.mutex);
@@ -32,7 +39,7 @@ static void log_grpc(gpr_log_func_args *args)
     if (to == NULL)
         return;
     char text[SG_ERROR_MESSAGE_BYTES];
-    sg_log_level level = args->severity == GPR_LOG_SEVERITY_ERROR ? SG_LOG_WARN : SG_LOG_DEBUG;
+    sg_log_level level = args->severity == GPR_LOG_SEVERITY_ERROR && !is_quiet ? SG_LOG_WARN : SG_LOG_DEBUG;
     sg_log_event(to->log, level, "grpc", "message=%s", sg_log_quote(args->message, text, sizeof(text)));
     pthread_mutex_lock(&library.mutex);
     to->in_use--;

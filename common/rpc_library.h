@@ -27,6 +27,9 @@ void sg_rpc_library_release(void);
 void sg_rpc_library_log_attach(const sg_log *log);
 void sg_rpc_library_log_detach(const sg_log *log);
 
+/* While quiet, what gRPC says on this thread is told at debug level only: the caller tells of the failure itself. */
+void sg_rpc_library_log_quiet(bool quiet);
+
 /* Handles events until the queue is shut down and empty. */
 void sg_rpc_library_poll(grpc_completion_queue *queue);
 /* For a queue without a thread: shuts it down, empties and destroys it. */

@@ -94,7 +94,9 @@ static void queues_create(sg_rpc_server *server, uint32_t n_queues)
 static bool port_bind(sg_rpc_server *server, const char *address)
 {
     grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+    sg_rpc_library_log_quiet(true);
     int port = grpc_server_add_http2_port(server->grpc, address, plain);
+    sg_rpc_library_log_quiet(false);
     grpc_server_credentials_release(plain);
     server->port = (uint16_t)port;
     return port != 0;
@@ -148,7 +150,7 @@ sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_serv
         sg_rpc_library_release();
         return sg_rpc_address_explain(options->address, err);
     }
-    sg_rpc_library_log_attach(made->log); /* only now: why a port cannot be bound is told by the error */
+    sg_rpc_library_log_attach(made->log);
     serve(made);
     *server = made;
     return SG_OK;
