@@ -5,7 +5,8 @@
 
 #include "common/clock.h"
 
-#define FIELDS_BYTES 2048u
+#define FIELDS_BYTES  2048u
+#define PACE_FIRST_MS 1000u /* between the first line about an event that comes often and the next */
 /* Time, level, who, event and the blanks between them, besides the fields. */
 #define LINE_BYTES (FIELDS_BYTES + 256u)
 
@@ -72,6 +73,24 @@ const char *sg_log_quote(const char *text, char *out, size_t out_bytes)
     out[length++] = '"';
     out[length] = '\0';
     return out;
+}
+
+const char *sg_log_quote_whom(const char *text, char *out, size_t out_bytes)
+{
+    static const char said[] = "waiting for ";
+    return sg_log_quote(strncmp(text, said, sizeof said - 1) == 0 ? text + sizeof said - 1 : text, out, out_bytes);
+}
+
+uint64_t sg_log_pace_count(sg_log_pace *pace, uint64_t now_ms)
+{
+    pace->n_untold++;
+    if (now_ms < pace->due_ms)
+        return 0;
+    uint64_t n = pace->n_untold;
+    pace->n_untold = 0;
+    pace->interval_ms = pace->interval_ms == 0 ? PACE_FIRST_MS : 2 * pace->interval_ms;
+    pace->due_ms = now_ms + pace->interval_ms;
+    return n;
 }
 
 void sg_log_file_write(void *user, sg_log_level level, const char *event, const char *fields)

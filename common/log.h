@@ -28,6 +28,17 @@ void sg_log_event(const sg_log *log, sg_log_level level, const char *event, cons
 /* Writes "text" quoted and escaped, cut to fit; returns out. */
 const char *sg_log_quote(const char *text, char *out, size_t out_bytes);
 
+/* The value of a `for=`: whom a text that says "waiting for worker 1 (...)" names, quoted; another text as it is. */
+const char *sg_log_quote_whom(const char *text, char *out, size_t out_bytes);
+
+/* An event that may come thousands of times a second is told at once, then at doubling intervals, each time with the
+ * number of events since. A value; zeroed nothing was counted. Whoever owns it guards it. */
+typedef struct sg_log_pace {
+    uint64_t n_untold, due_ms, interval_ms;
+} sg_log_pace;
+/* Counts one event more. Returns the number to tell of, this one included, or 0 while no line is due. */
+uint64_t sg_log_pace_count(sg_log_pace *pace, uint64_t now_ms);
+
 /* The daemons' sink: a line to each of the streams that is not NULL, in one write each. */
 typedef struct sg_log_file {
     FILE *streams[2];

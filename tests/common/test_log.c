@@ -177,3 +177,28 @@ Test(log, the_clock_goes_forward_and_ids_differ)
     cr_assert_lt(ms - ns / 1000000, 1000u, "both read one clock");
     cr_assert_neq(sg_clock_random_id(), sg_clock_random_id());
 }
+
+Test(log, whom_a_text_waits_for_is_said_once)
+{
+    char out[64];
+    cr_assert_str_eq(sg_log_quote_whom("waiting for worker 1 (a:2), step 3", out, sizeof(out)),
+                     "\"worker 1 (a:2), step 3\"");
+    cr_assert_str_eq(sg_log_quote_whom("no answer yet", out, sizeof(out)), "\"no answer yet\"");
+}
+
+Test(log, an_event_that_comes_often_is_told_at_doubling_intervals_with_its_number)
+{
+    sg_log_pace pace = {0};
+    uint64_t told[8], told_ms[8];
+    size_t n = 0;
+    for (uint64_t ms = 5000; ms < 13000; ms += 10) {
+        uint64_t count = sg_log_pace_count(&pace, ms);
+        if (count == 0)
+            continue;
+        told[n] = count;
+        told_ms[n++] = ms - 5000;
+    }
+    cr_assert_eq(n, 4);
+    cr_assert(told_ms[0] == 0 && told_ms[1] == 1000 && told_ms[2] == 3000 && told_ms[3] == 7000);
+    cr_assert(told[0] == 1 && told[1] == 100 && told[2] == 200 && told[3] == 400);
+}
