@@ -12,6 +12,7 @@ sg_store *sg_store_create(const sg_store_options *options)
     store->workers = sg_xcalloc(options->max_workers, sizeof *store->workers);
     pthread_rwlock_init(&store->lock, NULL);
     pthread_mutex_init(&store->pulls_mutex, NULL);
+    pthread_mutex_init(&store->non_finite_mutex, NULL);
     return store;
 }
 
@@ -27,6 +28,7 @@ void sg_store_destroy(sg_store *store)
     free(store->hypers);
     free(store->end_reason);
     free(store->failure_message);
+    pthread_mutex_destroy(&store->non_finite_mutex);
     pthread_mutex_destroy(&store->pulls_mutex);
     pthread_rwlock_destroy(&store->lock);
     sg_pool_destroy(store->pool);

@@ -107,6 +107,8 @@ struct sg_store {
     struct { /* the thread that ticks */
         uint64_t looked_ms, opened_ms, interval_ms;
     } watch;
+    pthread_mutex_t non_finite_mutex;
+    sg_log_pace non_finite_pace; /* guarded by it */
     _Atomic uint64_t n_pushed, n_pulled, n_non_finite;
 };
 

@@ -235,14 +235,21 @@ static sg_status contribute(sg_store *store, uint64_t now_ms, push *p, size_t i,
     return status;
 }
 
-static void report_non_finite(sg_store *store, const push *p, size_t i)
+/* A training that diverges brings one for every slice, worker and step: the line tells of the newest and of how many.
+ */
+static void report_non_finite(sg_store *store, uint64_t now_ms, const push *p, size_t i)
 {
     char name[128];
     atomic_fetch_add(&store->n_non_finite, 1);
-    sg_log_warn(store->options.log, "non_finite",
-                "worker=%" PRIu32 " slice=%" PRIu32 " step=%" PRIu64 " variable=%s message=\"left out of the sum\"",
-                p->request->worker, p->items[i].slice->index, p->request->steps[i],
-                sg_log_quote(p->items[i].slice->variable->name, name, sizeof name));
+    pthread_mutex_lock(&store->non_finite_mutex);
+    uint64_t n = sg_log_pace_count(&store->non_finite_pace, now_ms);
+    pthread_mutex_unlock(&store->non_finite_mutex);
+    if (n > 0)
+        sg_log_warn(store->options.log, "non_finite",
+                    "contributions=%" PRIu64 " worker=%" PRIu32 " slice=%" PRIu32 " step=%" PRIu64
+                    " variable=%s message=\"left out of the sum\"",
+                    n, p->request->worker, p->items[i].slice->index, p->request->steps[i],
+                    sg_log_quote(p->items[i].slice->variable->name, name, sizeof name));
 }
 
 static sg_status store_all(sg_store *store, uint64_t now_ms, push *p, uint32_t *non_finite, size_t *n_non_finite,
@@ -257,7 +264,7 @@ static sg_status store_all(sg_store *store, uint64_t now_ms, push *p, uint32_t *
         if (p->items[i].verdict != SG_ROUND_STORED)
             continue;
         if (!p->items[i].finite)
-            report_non_finite(store, p, i);
+            report_non_finite(store, now_ms, p, i);
         sg_store_close_rounds(store, now_ms, p->items[i].slice);
     }
     return SG_OK;

@@ -93,6 +93,6 @@ void sg_store_watch(sg_store *store, uint64_t now_ms)
     store->watch.interval_ms *= 2;
     char text[WAIT_TEXT_BYTES], quoted[WAIT_TEXT_BYTES + 16];
     sg_store_describe_wait(store, slice, 0, text, sizeof text);
-    sg_log_warn(store->options.log, "waiting", "for=%s waited_ms=%" PRIu64, sg_log_quote(text, quoted, sizeof quoted),
-                now_ms - opened_ms);
+    sg_log_warn(store->options.log, "waiting", "for=%s waited_ms=%" PRIu64,
+                sg_log_quote_whom(text, quoted, sizeof quoted), now_ms - opened_ms);
 }

@@ -312,6 +312,41 @@ Test(store, a_contribution_with_a_nan_weighs_nothing_and_is_reported)
     stop(&f);
 }
 
+typedef struct told {
+    int n_lines;
+    unsigned long n_contributions;
+} told;
+
+static void hear_non_finite(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    told *all = user;
+    if (level != SG_LOG_WARN || strcmp(event, "non_finite") != 0)
+        return;
+    all->n_lines++;
+    cr_assert_eq(strncmp(fields, "contributions=", 14), 0, "%s", fields);
+    all->n_contributions += strtoul(fields + 14, NULL, 10);
+}
+
+Test(store, a_training_that_diverges_is_told_at_doubling_intervals_and_not_for_every_slice)
+{
+    fixture f;
+    told all = {0};
+    sg_log log = {.fn = hear_non_finite, .user = &all, .min_level = SG_LOG_INFO};
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
+    options.log = &log;
+    fixture_init(&f, &options);
+    fixture_start(&f, small, 1, 1, 0.0f);
+    const float bad[4] = {1, 2, NAN, 4};
+    for (uint64_t step = 0; step <= 150; step++) { /* 100 ms each */
+        fixture_push push = fixture_a_push(0, step, 0x1, bad, 4);
+        cr_assert_eq(fixture_send(&f, &push, NULL, NULL, NULL), SG_OK);
+        f.now_ms += 100;
+    }
+    cr_assert_eq(all.n_lines, 5, "at 0, 1, 3, 7 and 15 s; got %d lines", all.n_lines);
+    cr_assert_eq(all.n_contributions, 151);
+    stop(&f);
+}
+
 Test(store, non_finite_apply_lets_it_through)
 {
     fixture f;
@@ -636,7 +671,7 @@ Test(store, a_report_counts_and_names_who_is_waited_for)
 
 static void count_lines(void *user, sg_log_level level, const char *event, const char *fields)
 {
-    if (level == SG_LOG_WARN && strcmp(event, "waiting") == 0 && strstr(fields, "worker 1 (host1:4242)"))
+    if (level == SG_LOG_WARN && strcmp(event, "waiting") == 0 && strstr(fields, "for=\"worker 1 (host1:4242)"))
         ++*(int *)user;
 }
 
