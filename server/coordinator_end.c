@@ -56,6 +56,18 @@ void sg_coordinator_end_stop(sg_coordinator *c, uint32_t ps)
     order_end(c, SG_STOPPED, c->end_text);
 }
 
+/* Steps of group 0 that are finished; async: of all workers. Tickets are handed out ahead and may be more. */
+static uint64_t n_finished(const sg_coordinator *c)
+{
+    uint64_t sum = 0, most = 0;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        uint64_t finished = c->workers[i].groups == NULL ? 0 : c->workers[i].groups[0].finished;
+        sum += finished;
+        most = finished > most ? finished : most;
+    }
+    return c->config->update.mode == SG_MODE_ASYNC ? sum : most;
+}
+
 void sg_coordinator_end_consider(sg_coordinator *c)
 {
     bool any_left = false;
@@ -65,7 +77,7 @@ void sg_coordinator_end_consider(sg_coordinator *c)
         return;
     begin(c, SG_STOPPED, sg_xprintf("the job is over: all workers have left"));
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
-    sg_coordinator_log(c, SG_LOG_INFO, "draining", "steps=%" PRIu64, c->groups[0].next_step);
+    sg_coordinator_log(c, SG_LOG_INFO, "draining", "steps=%" PRIu64, n_finished(c));
     order_end(c, SG_OK, "");
 }
 

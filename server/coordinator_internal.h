@@ -90,6 +90,7 @@ typedef struct sg_coordinator_ps {
     char *address;
     uint64_t heard_ms;
     Shardgrad__V1__PsReport *report; /* NULL: none yet */
+    uint64_t reported_ms;            /* when it came */
 
     STAILQ_HEAD(, sg_coordinator_order_item) orders;
     uint32_t n_orders;

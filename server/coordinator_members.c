@@ -238,6 +238,10 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
         return;
     }
     uint32_t index = sg_coordinator_index(c, worker);
+    for (uint32_t i = 0; worker->groups != NULL && i < c->n_groups; i++) {
+        if (worker->groups[i].finished < pushed[i]) /* it asked for no ticket since */
+            worker->groups[i].finished = pushed[i];
+    }
     worker->state = SG_COORDINATOR_WORKER_LEFT;
     fence(c, index, pushed);
     sg_coordinator_log(c, SG_LOG_INFO, "left", "worker=%" PRIu32 " was=%s live=%" PRIu32, index,

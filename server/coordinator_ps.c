@@ -142,13 +142,14 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__RegisterRequest 
     return true;
 }
 
-static void keep_report(sg_coordinator_ps *ps, const Shardgrad__V1__PsReport *report)
+static void keep_report(sg_coordinator_ps *ps, uint64_t now_ms, const Shardgrad__V1__PsReport *report)
 {
     if (report == NULL)
         return;
     if (ps->report != NULL)
         shardgrad__v1__ps_report__free_unpacked(ps->report, NULL);
     ps->report = (Shardgrad__V1__PsReport *)sg_coordinator_copy(&report->base);
+    ps->reported_ms = now_ms;
 }
 
 void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request, void *call)
@@ -168,7 +169,7 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
         is_up(c, request->ps);
         admit_all(c, request->ps); /* what was ordered in the meantime was not kept */
     }
-    keep_report(ps, request->report);
+    keep_report(ps, c->now_ms, request->report);
     if (request->stopping && ps->state == SG_COORDINATOR_PS_UP) {
         ps->state = SG_COORDINATOR_PS_STOPPING;
         sg_coordinator_end_stop(c, request->ps);

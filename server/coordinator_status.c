@@ -17,6 +17,17 @@ static const char *missing_ps(const sg_coordinator *c, char out[SG_ERROR_MESSAGE
     return NULL;
 }
 
+/* Whether the job waits for a worker of this index to join: as long as others do not fill its place. */
+static bool is_awaited(const sg_coordinator *c, uint32_t index)
+{
+    uint32_t n_here = 0;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        bool left_early = c->workers[i].state == SG_COORDINATOR_WORKER_LEFT && i < c->config->workers;
+        n_here += left_early || sg_coordinator_members_live(&c->workers[i]);
+    }
+    return !c->started && index < c->config->workers && n_here < c->config->workers;
+}
+
 static const char *missing_workers(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
 {
     uint32_t n_asked = sg_coordinator_tickets_n_asked(c);
@@ -24,9 +35,9 @@ static const char *missing_workers(const sg_coordinator *c, char out[SG_ERROR_ME
         const sg_coordinator_worker *worker = &c->workers[i];
         bool here =
             worker->state == SG_COORDINATOR_WORKER_LEFT || (sg_coordinator_members_live(worker) && worker->asked);
-        if (here)
-            continue;
         bool joined = sg_coordinator_members_live(worker);
+        if (here || (!joined && !is_awaited(c, i)))
+            continue;
         char name[SG_COORDINATOR_TEXT_BYTES];
         snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to %s (%" PRIu64 " wanted, %" PRIu32 " here)",
                  sg_coordinator_worker_name(c, i, name), joined ? "ask for its first step" : "join", c->config->workers,
@@ -36,19 +47,47 @@ static const char *missing_workers(const sg_coordinator *c, char out[SG_ERROR_ME
     return NULL;
 }
 
-/* A ps whose lowest slice lacks contributions says of whom. */
-static const char *missing_contributions(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+/* In every group in which it takes part. */
+static bool has_finished(const sg_coordinator *c, uint32_t worker, uint64_t step)
+{
+    const sg_coordinator_progress *groups = c->workers[worker].groups;
+    bool any = false;
+    for (uint32_t i = 0; groups != NULL && i < c->n_groups; i++) {
+        if (groups[i].granted > 0 && groups[i].finished <= step)
+            return false;
+        any = any || groups[i].granted > 0;
+    }
+    return any;
+}
+
+/* For how many workers the lowest slice of the ps waits, and the first of them. Its report is as old as its newest
+ * registration: who has finished the step since is waited for no more. */
+static uint32_t n_missing(const sg_coordinator *c, const Shardgrad__V1__PsReport *report, uint32_t *first)
+{
+    sg_workers missing;
+    uint32_t n = 0;
+    if (report == NULL || report->waiting_for.len == 0 ||
+        sg_workers_decode(report->waiting_for.data, report->waiting_for.len, &missing, NULL) != SG_OK)
+        return 0;
+    for (uint32_t worker = 0; sg_workers_next(&missing, worker, &worker) && worker < c->n_workers; worker++) {
+        if (has_finished(c, worker, report->min_step))
+            continue;
+        if (n++ == 0)
+            *first = worker;
+    }
+    return n;
+}
+
+/* *known_ms: when the ps that lacks contributions said so. */
+static const char *missing_contributions(const sg_coordinator *c, uint64_t *known_ms, char out[SG_ERROR_MESSAGE_BYTES])
 {
     for (uint32_t i = 0; i < c->n_ps; i++) {
         const Shardgrad__V1__PsReport *report = c->ps[i].report;
-        sg_workers missing;
-        uint32_t worker;
-        if (report == NULL || report->waiting_for.len == 0 ||
-            sg_workers_decode(report->waiting_for.data, report->waiting_for.len, &missing, NULL) != SG_OK ||
-            !sg_workers_next(&missing, 0, &worker) || worker >= c->n_workers)
+        uint32_t worker, n = n_missing(c, report, &worker);
+        if (n == 0)
             continue;
+        *known_ms = c->ps[i].reported_ms;
         char name[SG_COORDINATOR_TEXT_BYTES], others[32] = "";
-        uint32_t n = sg_workers_count(&missing);
         if (n > 1)
             snprintf(others, sizeof others, " and %" PRIu32 " more", n - 1);
         snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s%s, step %" PRIu64,
@@ -69,9 +108,11 @@ static const char *initializer(const sg_coordinator *c, char out[SG_ERROR_MESSAG
     return out;
 }
 
-const char *sg_coordinator_status_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+/* *known_ms: as of when. */
+static const char *waits_for(const sg_coordinator *c, uint64_t *known_ms, char out[SG_ERROR_MESSAGE_BYTES])
 {
     out[0] = '\0';
+    *known_ms = c->now_ms;
     switch ((int)c->state) {
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS:
         missing_ps(c, out);
@@ -82,7 +123,7 @@ const char *sg_coordinator_status_waiting(const sg_coordinator *c, char out[SG_E
         break;
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING:
         if (c->started)
-            missing_contributions(c, out);
+            missing_contributions(c, known_ms, out);
         else
             missing_workers(c, out);
         break;
@@ -90,6 +131,12 @@ const char *sg_coordinator_status_waiting(const sg_coordinator *c, char out[SG_E
         break;
     }
     return out;
+}
+
+const char *sg_coordinator_status_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    uint64_t known_ms;
+    return waits_for(c, &known_ms, out);
 }
 
 /* The first ps for which `behind` holds, as "waiting for ps 1 (address) to ..."; NULL: none. */
@@ -168,19 +215,20 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
 void sg_coordinator_status_tick(sg_coordinator *c)
 {
     char text[SG_ERROR_MESSAGE_BYTES], quoted[2 * SG_ERROR_MESSAGE_BYTES];
-    sg_coordinator_status_waiting(c, text);
+    uint64_t known_ms;
+    waits_for(c, &known_ms, text);
     if (strcmp(text, c->waiting_for) != 0) {
         free(c->waiting_for);
         c->waiting_for = sg_xstrdup(text);
         c->waiting_since_ms = c->now_ms;
         c->warn_at_ms = c->now_ms + c->config->warn_after_ms;
     }
-    if (text[0] == '\0' || c->now_ms < c->warn_at_ms)
+    if (text[0] == '\0' || known_ms < c->warn_at_ms) /* what was true long ago is no reason to warn */
         return;
     uint64_t waited_ms = c->now_ms - c->waiting_since_ms;
     c->warn_at_ms = c->now_ms + (waited_ms > c->config->warn_after_ms ? waited_ms : c->config->warn_after_ms);
     sg_coordinator_log(c, SG_LOG_WARN, "waiting", "for=%s waited_ms=%" PRIu64,
-                       sg_log_quote(text, quoted, sizeof quoted), waited_ms);
+                       sg_log_quote_whom(text, quoted, sizeof quoted), waited_ms);
 }
 
 /* --- the message ------------------------------------------------------------------------------------------------ */
@@ -227,15 +275,10 @@ static void fill_worker(const sg_coordinator *c, uint32_t index, Shardgrad__V1__
     out->examples = worker->examples;
 }
 
-/* One more than the highest index that is expected or came. */
-static uint32_t n_listed(const sg_coordinator *c)
+/* That came or is awaited. */
+static bool is_listed(const sg_coordinator *c, uint32_t index)
 {
-    uint32_t n = c->config->workers < c->n_workers ? (uint32_t)c->config->workers : c->n_workers;
-    for (uint32_t i = n; i < c->n_workers; i++) {
-        if (c->workers[i].life != 0)
-            n = i + 1;
-    }
-    return n;
+    return c->workers[index].life != 0 || is_awaited(c, index);
 }
 
 static float mean_loss(const sg_coordinator *c)
@@ -253,21 +296,21 @@ static float mean_loss(const sg_coordinator *c)
 
 void sg_coordinator_status_answer(sg_coordinator *c, void *call)
 {
-    uint32_t n_workers = n_listed(c);
     char waiting_for[SG_ERROR_MESSAGE_BYTES];
     Shardgrad__V1__StatusResponse response = SHARDGRAD__V1__STATUS_RESPONSE__INIT;
     Shardgrad__V1__PsStatus *ps = sg_xcalloc(c->n_ps, sizeof *ps),
                             **ps_list = sg_xcalloc(c->n_ps, sizeof(Shardgrad__V1__PsStatus *));
-    Shardgrad__V1__WorkerStatus *workers = sg_xcalloc(n_workers, sizeof *workers);
-    Shardgrad__V1__WorkerStatus **worker_list = sg_xcalloc(n_workers, sizeof(Shardgrad__V1__WorkerStatus *));
+    Shardgrad__V1__WorkerStatus *workers = sg_xcalloc(c->n_workers, sizeof *workers);
+    Shardgrad__V1__WorkerStatus **worker_list = sg_xcalloc(c->n_workers, sizeof(Shardgrad__V1__WorkerStatus *));
     for (uint32_t i = 0; i < c->n_ps; i++) {
         fill_ps(c, i, &ps[i]);
         ps_list[i] = &ps[i];
     }
-    for (uint32_t i = 0; i < n_workers; i++) {
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (!is_listed(c, i))
+            continue;
         fill_worker(c, i, &workers[i]);
-        if (i < c->config->workers || c->workers[i].life != 0)
-            worker_list[response.n_workers++] = &workers[i];
+        worker_list[response.n_workers++] = &workers[i];
     }
     response.job = c->config->job;
     response.state = c->state;

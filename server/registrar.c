@@ -232,8 +232,8 @@ static void say_for_whom_it_waits(sg_registrar *r, uint64_t now_ms)
     r->next_line_ms = now_ms + r->line_interval_ms;
     r->line_interval_ms *= 2;
     char quoted[SG_ERROR_MESSAGE_BYTES + 32];
-    sg_log_info(r->options.log, "waiting", "for=ps-0 waited_ms=%" PRIu64 " error=%s", now_ms - r->began_ms,
-                sg_log_quote(r->newest_error.message, quoted, sizeof quoted));
+    sg_log_info(r->options.log, "waiting", "for=\"ps 0 to accept this one\" waited_ms=%" PRIu64 " error=%s",
+                now_ms - r->began_ms, sg_log_quote(r->newest_error.message, quoted, sizeof quoted));
 }
 
 static void notice_time(sg_registrar *r, uint64_t now_ms)

@@ -190,7 +190,7 @@ Test(coordinator_end, who_is_waited_for_is_logged_at_doubling_intervals)
         rig_pass(&r, 1000);
     }
     size_t n = 0;
-    for (const char *at = r.log; (at = strstr(at, "for=\"waiting for ps 1 to register")) != NULL; at++)
+    for (const char *at = r.log; (at = strstr(at, "for=\"ps 1 to register")) != NULL; at++)
         n++;
     cr_assert_eq(n, 3, "%zu lines after 45 s: %s", n, r.log); /* at 10, 20 and 40 s */
     rig_deinit(&r);
@@ -221,5 +221,87 @@ Test(coordinator_end, status_says_for_whom_the_job_waits)
     cr_assert_str_eq(status->workers[1]->state, "training");
     cr_assert_eq(status->n_workers, 2);
     cr_assert_eq(status->steps, 1);
+    rig_deinit(&r);
+}
+
+/* One ps reports once: worker 1 is missing at step 0. */
+static void report_missing_worker_1(rig *r, uint64_t step)
+{
+    uint8_t bitmap = 2;
+    Shardgrad__V1__PsReport report = SHARDGRAD__V1__PS_REPORT__INIT;
+    report.min_step = step;
+    report.waiting_for = (ProtobufCBinaryData){.len = 1, .data = &bitmap};
+    rig_report(r, 0, &report, false);
+}
+
+Test(coordinator_end, who_has_finished_the_step_of_an_old_report_is_waited_for_no_more)
+{
+    rig r;
+    rig_init(&r, NULL);
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+    report_missing_worker_1(&r, 0);
+    cr_assert_str_eq(rig_status(&r)->waiting_for, "waiting for worker 1 (node1:1001), step 0");
+    rig_granted(rig_ticket(&r, workers[1], 0, 1, 1));
+    cr_assert_str_eq(rig_status(&r)->waiting_for, "");
+    report_missing_worker_1(&r, 1);
+    cr_assert_str_eq(rig_status(&r)->waiting_for, "waiting for worker 1 (node1:1001), step 1");
+    rig_deinit(&r);
+}
+
+Test(coordinator_end, an_old_report_alone_is_no_reason_to_warn)
+{
+    rig r;
+    rig_init(&r, (const char *const[]){"warn_after_ms=2000", "lease_ms=15000", NULL});
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+    report_missing_worker_1(&r, 0);
+    rig_pass(&r, 5000);
+    cr_assert_not(rig_logged(&r, "waiting "), "the ps said so 5 s ago, and nothing since: %s", r.log);
+    report_missing_worker_1(&r, 0);
+    rig_pass(&r, 200);
+    cr_assert(rig_logged(&r, "waiting for=\"worker 1 (node1:1001), step 0\""), "%s", r.log);
+    rig_deinit(&r);
+}
+
+Test(coordinator_end, the_steps_of_a_job_that_is_over_are_those_that_were_finished)
+{
+    rig r;
+    rig_init(&r, NULL);
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    for (uint64_t step = 0; step < 3; step++) { /* the ticket of step 2 is never used */
+        rig_ticket(&r, workers[0], 0, step, step);
+        rig_granted(rig_ticket(&r, workers[1], 0, step, step));
+    }
+    rig_leave(&r, workers[0], 2);
+    cr_assert_eq(rig_status(&r)->steps, 3, "tickets handed out");
+    rig_leave(&r, workers[1], 2);
+    cr_assert(rig_logged(&r, "draining steps=2"), "%s", r.log);
+    rig_deinit(&r);
+}
+
+Test(coordinator_end, a_worker_whose_place_is_filled_is_neither_listed_nor_waited_for)
+{
+    rig r;
+    rig_init(&r, NULL);
+    rig_register_all(&r);
+    cr_assert_eq(rig_status(&r)->n_workers, 2, "both are expected");
+    uint64_t first = rig_join(&r, 0, 11), other = rig_join(&r, 7, 12);
+    const Shardgrad__V1__StatusResponse *status = rig_status(&r);
+    cr_assert_eq(status->n_workers, 2);
+    cr_assert_eq(status->workers[1]->worker, 7);
+    rig_call *declared = rig_declare(&r, first);
+    rig_initialized(&r, first, ((const Shardgrad__V1__DeclareResponse *)declared->body)->attempt);
+    rig_declare(&r, other);
+    rig_ticket(&r, first, 0, 0, 0);
+    cr_assert_not_null(strstr(rig_status(&r)->waiting_for, "waiting for worker 7 (node7:12) to ask"), "%s",
+                       rig_status(&r)->waiting_for);
+    rig_granted(rig_ticket(&r, other, 0, 0, 0));
+    cr_assert_eq(rig_status(&r)->n_workers, 2);
     rig_deinit(&r);
 }
