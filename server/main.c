@@ -65,14 +65,28 @@ static sg_status run_with_signals(sg_ps *ps, signals *s, sg_error *err)
 
 /* --- the ps --- */
 
-static sg_status serve(const sg_daemon *daemon, const sg_config *config, uint32_t index, const sg_log *log, signals *s,
+/* Into the file alone: main says it on standard error. */
+static void log_no_start(sg_log_file *file, const sg_log *log, sg_status status, const sg_error *err)
+{
+    char quoted[SG_ERROR_MESSAGE_BYTES + 64];
+    file->streams[0] = NULL;
+    sg_log_error(log, "failed", "status=%s reason=%s", sg_status_name(status),
+                 sg_log_quote(err->message, quoted, sizeof quoted));
+}
+
+/* One that fails later has logged it by itself, when it happened. */
+static sg_status serve(const sg_daemon *daemon, const sg_config *config, uint32_t index, sg_log_file *file, signals *s,
                        sg_error *err)
 {
+    sg_log log = {.fn = sg_log_file_write, .user = file, .min_level = config->log_level};
     sg_ps *ps;
+    sg_error why;
     sg_status status = sg_ps_create(
-        &(sg_ps_options){.config = config, .index = index, .log = log, .coordinator = daemon->coordinator}, &ps, err);
-    if (status != SG_OK)
-        return status;
+        &(sg_ps_options){.config = config, .index = index, .log = &log, .coordinator = daemon->coordinator}, &ps, &why);
+    if (status != SG_OK) {
+        log_no_start(file, &log, status, &why);
+        return sg_error_set(err, status, "%s", why.message);
+    }
     status = run_with_signals(ps, s, err);
     sg_ps_destroy(ps);
     return status;
@@ -91,14 +105,7 @@ static sg_status run(const sg_daemon *daemon, const sg_config *config, signals *
     status = sg_folder_open_log(config->run_dir, file.who, &file.streams[1], err);
     if (status != SG_OK)
         return status;
-    sg_log log = {.fn = sg_log_file_write, .user = &file, .min_level = config->log_level};
-    status = serve(daemon, config, index, &log, s, err);
-    if (status != SG_OK) {
-        char quoted[SG_ERROR_MESSAGE_BYTES + 64];
-        file.streams[0] = NULL; /* main says it there */
-        sg_log_error(&log, "failed", "status=%s error=%s", sg_status_name(status),
-                     sg_log_quote(err->message, quoted, sizeof quoted));
-    }
+    status = serve(daemon, config, index, &file, s, err);
     fclose(file.streams[1]);
     return status;
 }

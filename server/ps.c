@@ -66,7 +66,7 @@ static void end(sg_ps *ps, sg_status status, const char *text, uint64_t linger_m
 static void end_failed(sg_ps *ps, sg_status status, const char *text)
 {
     char quoted[SG_ERROR_MESSAGE_BYTES + 32];
-    sg_log_error(ps->options.log, "failed", "status=%s error=%s", sg_status_name(status),
+    sg_log_error(ps->options.log, "failed", "status=%s reason=%s", sg_status_name(status),
                  sg_log_quote(text, quoted, sizeof quoted));
     end(ps, status, text, ps->options.config->shutdown_grace_ms);
 }
@@ -198,7 +198,8 @@ sg_status sg_ps_run(sg_ps *ps, sg_error *err)
     on_tick(&ps->tick);
     uv_run(&ps->loop, UV_RUN_DEFAULT);
     close_down(ps);
-    sg_log_info(ps->options.log, "ended", "status=%s", sg_status_name(ps->end.code));
+    if (ps->end.code == SG_OK) /* otherwise `failed` was logged when it happened */
+        sg_log_info(ps->options.log, "ended", "status=%s", sg_status_name(ps->end.code));
     return ps->end.code == SG_OK ? SG_OK : sg_error_set(err, ps->end.code, "%s", ps->end.message);
 }
 

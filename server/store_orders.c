@@ -210,8 +210,8 @@ static void follow_end(sg_store *store, const Shardgrad__V1__End *order)
     bool known = sg_status_from_number(order->status, &status);
     SG_ASSERT(known);
     char quoted[SG_ERROR_MESSAGE_BYTES + 32];
-    sg_log_info(store->options.log, "job_ended", "status=%s reason=%s", sg_status_name(status),
-                sg_log_quote(order->reason, quoted, sizeof quoted));
+    sg_log_debug(store->options.log, "job_ended", "status=%s reason=%s", sg_status_name(status),
+                 sg_log_quote(order->reason, quoted, sizeof quoted));
     if (status == SG_OK)
         sg_store_fail(store, SG_STOPPED, "the job has ended");
     else
