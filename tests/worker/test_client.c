@@ -34,13 +34,19 @@ static void destroy(void)
 
 TestSuite(client, .init = create, .fini = destroy, .timeout = 30);
 
-static sg_client *open_to(const char *address)
+static sg_client *open_logged(const char *address, sg_log_fn log, void *user)
 {
     sg_client *client = NULL;
     sg_error err;
-    const sg_client_options options = {.coordinator = address, .job = "job", .start_timeout_ms = 5000};
+    const sg_client_options options = {
+        .coordinator = address, .job = "job", .start_timeout_ms = 5000, .log = log, .log_user = user};
     cr_assert_eq(sg_client_open(&options, &client, &err), SG_OK, "%s", err.message);
     return client;
+}
+
+static sg_client *open_to(const char *address)
+{
+    return open_logged(address, NULL, NULL);
 }
 
 static sg_client *open_declared(const sg_variable *list, size_t n)
@@ -259,6 +265,39 @@ Test(client, a_pull_of_the_wrong_size_is_an_error_and_leaves_the_values_alone)
     for (size_t i = 0; i < N; i++)
         cr_assert_eq(value[i], 4);
     sg_client_close(client);
+}
+
+typedef struct told {
+    int n_lines;
+    char fields[256]; /* of the first */
+} told;
+
+static void hear_non_finite(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    told *all = user;
+    if (level == SG_LOG_WARN && strcmp(event, "non_finite") == 0 && all->n_lines++ == 0)
+        snprintf(all->fields, sizeof(all->fields), "%s", fields);
+}
+
+Test(client, gradients_that_are_not_finite_are_told_now_and_then_and_not_at_every_step)
+{
+    fill(value, N, 4), fill(gradient, N, 1), fill(other_value, 8, 4), fill(other_gradient, 8, 1);
+    gradient[0] = NAN;
+    told all = {0};
+    sg_client *client = open_logged(ps->address, hear_non_finite, &all);
+    cr_assert_eq(sg_client_declare(client, variables, 2, NULL), SG_OK);
+    const uint64_t began_ms = sg_clock_ms();
+    sg_step step = {.examples = 7};
+    for (int i = 0; i < 20; i++) {
+        begin(client, &step);
+        cr_assert_eq(sg_client_end_step(client, &step, NULL), SG_OK);
+    }
+    int most = 1;
+    for (uint64_t due_ms = 1000; began_ms + due_ms <= sg_clock_ms(); due_ms = 2 * due_ms + 1000)
+        most++;
+    sg_client_close(client);
+    cr_assert(all.n_lines >= 1 && all.n_lines <= most, "%d lines", all.n_lines);
+    cr_assert_eq(strncmp(all.fields, "steps=1 group=0 step=0 variable=", 32), 0, "%s", all.fields);
 }
 
 Test(client, a_gradient_that_is_not_finite_is_left_out_as_a_whole)

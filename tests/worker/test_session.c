@@ -98,6 +98,25 @@ Test(session, long_waits_are_logged_at_doubling_intervals)
     cr_assert_eq(count_logs("waiting"), 3);
 }
 
+Test(session, a_log_line_says_once_for_whom_and_once_for_all_that_wait_for_it)
+{
+    peer_join(&p);
+    peer_declare(&p);
+    const sg_step step = peer_step(&p, 0);
+    uint64_t push;
+    cr_assert_eq(sg_session_push(p.session, p.now_ms, UINT64_MAX, &step, 1, peer_slices, 4, &push, NULL), SG_OK);
+    peer_advance(&p, 10);
+    sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices, 4);
+    peer_advance(&p, 10100);
+    cr_assert_eq(count_logs("waiting"), 1);
+    peer_advance(&p, 20100);
+    cr_assert_eq(count_logs("waiting"), 2);
+    for (size_t i = 0; i < p.n_logs; i++) {
+        if (strcmp(p.logs[i].event, "waiting") == 0)
+            cr_assert_eq(strncmp(p.logs[i].text, "for=\"ps 0 (ps:1) to answer\"", 27), 0, "%s", p.logs[i].text);
+    }
+}
+
 Test(session, an_answer_of_the_wrong_type_or_without_sense_is_an_error_and_no_more)
 {
     uint64_t task = sg_session_join(p.session, p.now_ms, UINT64_MAX);

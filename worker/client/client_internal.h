@@ -78,6 +78,7 @@ struct sg_client {
     bool interrupted, closing, started;
     uint32_t n_performing; /* threads that carry out actions */
     uint64_t pushed_bytes, pulled_bytes, non_finite;
+    sg_log_pace non_finite_pace;
     uint64_t timer_ms; /* when the loop thread looks next */
     /* written by declare, before anything uses them */
     sg_variable *variables;

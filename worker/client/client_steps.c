@@ -150,10 +150,14 @@ static uint64_t weight_of(sg_client *client, const sg_step *step)
         return step->examples;
     sg_client_lock(client);
     client->non_finite += client->groups[step->group].n_slices;
+    uint64_t n = sg_log_pace_count(&client->non_finite_pace, sg_clock_ms());
     sg_client_unlock(client);
     char quoted[512];
-    sg_log_warn(&client->log, "non_finite", "group=%" PRIu32 " step=%" PRIu64 " variable=%s counted_with_weight=0",
-                step->group, step->number, sg_log_quote(variable, quoted, sizeof quoted));
+    if (n > 0)
+        sg_log_warn(&client->log, "non_finite",
+                    "steps=%" PRIu64 " group=%" PRIu32 " step=%" PRIu64
+                    " variable=%s message=\"its gradients are left out; a lower learning rate may help\"",
+                    n, step->group, step->number, sg_log_quote(variable, quoted, sizeof quoted));
     return 0;
 }
 

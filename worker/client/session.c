@@ -82,6 +82,7 @@ void sg_session_destroy(sg_session *session)
     if (session->hello != NULL)
         shardgrad__v1__hello_response__free_unpacked(session->hello, NULL);
     free(session->failed_text);
+    free(session->warned_of);
     free(session->job);
     free(session->address);
     free(session);
@@ -268,11 +269,23 @@ const char *sg_session_waiting_for(sg_session *session, uint64_t number)
 
 /* --- time ------------------------------------------------------------------------------------------------------ */
 
+/* Tasks that wait for the same, such as the push and the pull of a step, need one line between them. */
+static bool is_warned_of(const sg_session *session, const sg_session_task *task, const char *text, uint64_t now_ms)
+{
+    return session->warned_of != NULL && strcmp(session->warned_of, text) == 0 &&
+           now_ms - session->warned_ms < task->warn_interval_ms;
+}
+
 static void task_warn(sg_session *session, sg_session_task *task, uint64_t now_ms)
 {
+    const char *text = task_waits_for(session, task);
     char quoted[SG_ERROR_MESSAGE_BYTES];
-    sg_session_log(session, SG_LOG_WARN, "waiting", "for=%s waited_ms=%" PRIu64,
-                   sg_log_quote(task_waits_for(session, task), quoted, sizeof quoted), now_ms - task->begun_ms);
+    if (!is_warned_of(session, task, text, now_ms)) {
+        sg_session_log(session, SG_LOG_WARN, "waiting", "for=%s waited_ms=%" PRIu64,
+                       sg_log_quote_whom(text, quoted, sizeof quoted), now_ms - task->begun_ms);
+        sg_session_text_set(&session->warned_of, text);
+        session->warned_ms = now_ms;
+    }
     task->warn_interval_ms *= 2;
     task->warn_ms = now_ms + task->warn_interval_ms;
 }

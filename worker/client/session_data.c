@@ -159,7 +159,8 @@ sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadlin
     return status;
 }
 
-static void push_answered(sg_session *session, sg_session_request *request, const Shardgrad__V1__PushResponse *reply)
+static void push_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
+                          const Shardgrad__V1__PushResponse *reply)
 {
     sg_session_group *group = &session->groups[request->group];
     sg_session_held *held = sg_session_held_find(session, request->group, request->at);
@@ -170,9 +171,11 @@ static void push_answered(sg_session *session, sg_session_request *request, cons
     }
     if (reply->n_non_finite > 0 && request->weighs) {
         session->non_finite += reply->n_non_finite;
-        sg_session_log(session, SG_LOG_WARN, "non_finite",
-                       "group=%" PRIu32 " step=%" PRIu64 " slices=%zu counted_with_weight=0", request->group,
-                       request->at, reply->n_non_finite);
+        uint64_t n = sg_log_pace_count(&session->non_finite_pace, now_ms);
+        if (n > 0)
+            sg_session_log(session, SG_LOG_WARN, "non_finite",
+                           "pushes=%" PRIu64 " group=%" PRIu32 " step=%" PRIu64 " slices=%zu message=\"left out\"", n,
+                           request->group, request->at, reply->n_non_finite);
     }
     if (request->task->n_requests == 0)
         sg_session_task_end(session, request->task, NULL, SG_OK, "%s", "");
@@ -272,9 +275,8 @@ static void pull_answered(sg_session *session, sg_session_request *request, cons
 void sg_session_data_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
                               const ProtobufCMessage *reply)
 {
-    (void)now_ms;
     if (request->method == SG_SESSION_PUSH)
-        push_answered(session, request, (const Shardgrad__V1__PushResponse *)reply);
+        push_answered(session, now_ms, request, (const Shardgrad__V1__PushResponse *)reply);
     else
         pull_answered(session, request, (const Shardgrad__V1__PullResponse *)reply);
 }

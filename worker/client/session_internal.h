@@ -139,7 +139,10 @@ struct sg_session {
     uint32_t n_ps;
     uint32_t live_workers;
     bool draining;
+    char *warned_of; /* for whom it waited at warned_ms, when that was logged last; NULL: never */
+    uint64_t warned_ms;
     uint64_t non_finite;
+    sg_log_pace non_finite_pace;
     uint64_t heartbeat_ms; /* when the next one is due; NEVER */
 
     sg_plan *plan;
