@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/daemon.h"
+#include "common/descriptors.h"
 #include "common/folder.h"
 #include "common/memory.h"
 #include "common/parent.h"
@@ -123,6 +124,8 @@ static sg_status load_and_run(const sg_daemon *daemon, signals *s, sg_error *err
 
 int main(int argc, char **argv)
 {
+    sg_descriptors_open_standard();
+    sg_descriptors_raise_limit();
     sg_memory_tune_daemon();
     signals s = {.ps = NULL};
     signals_block(&s);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/daemon.h"
+#include "common/descriptors.h"
 #include "common/folder.h"
 #include "common/memory.h"
 #include "common/parent.h"
@@ -88,6 +89,8 @@ static sg_status run(const sg_daemon *daemon, const sg_config *config, int *sign
 
 int main(int argc, char **argv)
 {
+    sg_descriptors_open_standard();
+    sg_descriptors_raise_limit();
     sg_memory_tune_daemon();
     sg_interruptible_hold_signals();
     /* Whoever reads the log may have gone, such as the terminal. */

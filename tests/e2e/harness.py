@@ -181,11 +181,11 @@ class Case:
         """Runs a command to its end."""
         return self.start("shardgrad", *args).expect(code, timeout_s)
 
-    def ps(self, config, index, *args):
-        return self.start("shardgrad-ps", "--config", config, "--index", str(index), *args)
+    def ps(self, config, index, *args, **options):
+        return self.start("shardgrad-ps", "--config", config, "--index", str(index), *args, **options)
 
-    def worker(self, config, index, *args):
-        return self.start("shardgrad-worker", "--config", config, "--index", str(index), *args)
+    def worker(self, config, index, *args, **options):
+        return self.start("shardgrad-worker", "--config", config, "--index", str(index), *args, **options)
 
     def data(self, n_examples=256):
         folder = f"{self.dir}/data"

@@ -1,6 +1,7 @@
 """Bad input: one clear line and the right exit code."""
 import os
-import signal
+import resource
+import socket
 
 from harness import check, contains, equal, free_port, test, wait_until, write_idx
 
@@ -54,7 +55,9 @@ def two_daemons_on_one_port(case):
     config = case.config(ps=(f"127.0.0.1:{port}",))
     first = case.ps(config, 0)
     wait_until(lambda: os.path.exists(f"{case.dir}/run/address/ps-0"), "the first ps")
-    one_line(case.ps(config, 0).expect(78), f"127.0.0.1:{port}.*in use")
+    second = case.ps(config, 0).expect(78)
+    one_line(second, f"127.0.0.1:{port}.*in use")
+    equal(len(second.err.splitlines()), 1, "lines: gRPC says nothing besides")
     check(first.popen.poll() is None, "the first one lives")
     first.end_within(2)
 
@@ -150,3 +153,34 @@ def a_failing_process_ends_the_run_with_its_code_and_its_last_word(case):
         f.truncate(1000)
     run = case.shardgrad("run", config, code=65)
     one_line(run, r"shardgrad: worker-[01] failed with exit code 65: .*train-images.*log")
+
+
+@test
+def a_ps_takes_more_connections_than_its_soft_limit_of_open_files(case):
+    port = free_port()
+    config = case.config(ps=(f"127.0.0.1:{port}",))
+    ps = case.ps(config, 0, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 1024)))
+    wait_until(lambda: os.path.exists(f"{case.dir}/run/address/ps-0"), "the ps")
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
+    case.worker(config, 0).expect(0)
+    ps.expect(0)
+    for connection in idle:
+        connection.close()
+
+
+@test
+def closed_standard_streams_become_no_files_of_ours(case):
+    def close_all():
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+
+    config = case.config(workers=1)
+    for args in (("run", config), ("run", config, "--local")):
+        case.start("shardgrad", *args, preexec_fn=close_all).expect(0)
+        equal(case.summary()["steps"], 20, "steps")
+        os.unlink(f"{case.dir}/run/summary.json")
+        contains(open(f"{case.dir}/run/.lock").read(), r"^\d+\n$", "the lock's file")
+    daemons = [case.ps(config, 0, preexec_fn=close_all), case.worker(config, 0, preexec_fn=close_all)]
+    for daemon in daemons:
+        daemon.expect(0)
+    equal(case.summary()["steps"], 20, "steps")

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/descriptors.h"
 #include "common/status.h"
 #include "worker/cli/commands.h"
 
@@ -27,6 +28,8 @@ static void print_help(FILE *out)
 
 int main(int argc, char **argv)
 {
+    sg_descriptors_open_standard();
+    sg_descriptors_raise_limit();
     /* A reader that goes away (| head) shows as a failed write, not as a death in the middle of supervising. */
     signal(SIGPIPE, SIG_IGN);
     if (argc < 2) {

@@ -1,0 +1,13 @@
+/* common/descriptors.h - open files of a whole process: for the mains, never for the library, whose host's they are. */
+#ifndef SG_COMMON_DESCRIPTORS_H
+#define SG_COMMON_DESCRIPTORS_H
+
+/* Opens what is closed of standard input, output and error as /dev/null. Otherwise the next file or connection would
+ * get its number, and whatever is written to standard error would go there. Called before anything else. */
+void sg_descriptors_open_standard(void);
+
+/* Allows as many open files as the system lets this process have. Each connection is one, and a gRPC server that fails
+ * to accept for want of one never accepts again; the usual limit, 1024, is less than a large cluster needs. */
+void sg_descriptors_raise_limit(void);
+
+#endif
