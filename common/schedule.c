@@ -19,3 +19,9 @@ float sg_schedule_rate(const sg_config *config, uint64_t iteration)
     double part = t < decay ? (double)t / (double)decay : 1;
     return (float)(rate * (1 + cos(M_PI * part)) / 2);
 }
+
+uint64_t sg_schedule_end(const sg_config *config)
+{
+    bool ends = config->update.schedule == SG_SCHEDULE_COSINE && config->update.decay_steps > 0;
+    return ends ? config->update.warmup_steps + config->update.decay_steps : UINT64_MAX;
+}

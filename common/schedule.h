@@ -14,4 +14,7 @@
  * computed in double, rounded to float once. */
 float sg_schedule_rate(const sg_config *config, uint64_t iteration);
 
+/* The first iteration from which on the rate is 0; UINT64_MAX where it never is. */
+uint64_t sg_schedule_end(const sg_config *config);
+
 #endif

@@ -48,3 +48,15 @@ Test(schedule, cosine_goes_down_to_zero_and_stays_there)
     cr_assert_float_eq(sg_schedule_rate(&config, 100), 0, 1e-7);
     cr_assert_float_eq(sg_schedule_rate(&config, 100000), 0, 1e-7);
 }
+
+Test(schedule, a_cosine_ends_after_warm_up_and_decay_and_the_others_never)
+{
+    sg_config config = config_of(SG_SCHEDULE_COSINE, 4, 10);
+    cr_assert_eq(sg_schedule_end(&config), 14);
+    cr_assert_gt(sg_schedule_rate(&config, 13), 0.0f);
+    cr_assert_eq(sg_schedule_rate(&config, 14), 0.0f);
+    config.update.decay_steps = 0;
+    cr_assert_eq(sg_schedule_end(&config), UINT64_MAX);
+    config = config_of(SG_SCHEDULE_STEP, 4, 10);
+    cr_assert_eq(sg_schedule_end(&config), UINT64_MAX);
+}
