@@ -123,3 +123,27 @@ def progress_is_one_line_drawn_again_on_a_terminal(case):
             run.kill()
         run.wait()
         os.close(master)
+
+
+@test
+def a_training_that_diverges_is_told_in_few_lines_and_with_a_code_of_its_own(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, update__learning_rate="1e6")
+    for way in ([], ["--local"]):
+        run = case.shardgrad("run", config, *way, code=65)
+        lines = [line for line in run.err.splitlines() if not line.startswith("epoch")]
+        contains(lines[-1], r"^shardgrad: the training diverged: .* \d+ of 20 steps .*lower update\.learning_rate", "end")
+        contains(run.out, r"test_accuracy", "the result is printed all the same")
+        check(len(lines) <= 1 + 4 * 3, f"one line at first, then at doubling intervals: {run.err}")
+        summary = case.summary()
+        check(summary["diverged"] and summary["non_finite_steps"] > 0, f"summary: {summary}")
+        check(summary["final_train_loss"] is None, f"summary: {summary}")
+
+
+@test
+def a_learning_rate_that_ends_before_the_training_is_told(case):
+    config = case.config(workers=2, update__schedule="cosine", update__decay_steps="15")
+    for way, who in (([], "worker-0"), (["--local"], "local")):
+        err = case.shardgrad("run", config, *way).err
+        contains(err, rf"(?m)^{who} \| learning_rate_ends step=15 of=20 .*update\.decay_steps to 20", "warning")
+        equal(err.count("learning_rate_ends"), 1, "once for the job")
+    check("learning_rate_ends" not in case.shardgrad("run", config, "--set", "train.steps=15").err, "no false warning")

@@ -102,3 +102,57 @@ Test(local, gradients_that_are_not_finite_are_skipped_unless_the_file_says_apply
     sg_workload_destroy(w);
     job_deinit(&j);
 }
+
+typedef struct heard {
+    int n_ends, n_non_finite;
+    char fields[256];
+} heard;
+
+static void hear(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    heard *all = user;
+    all->n_non_finite += strcmp(event, "non_finite") == 0;
+    if (level == SG_LOG_WARN && strcmp(event, "learning_rate_ends") == 0 && all->n_ends++ == 0)
+        snprintf(all->fields, sizeof(all->fields), "%s", fields);
+}
+
+static void train_heard(const char *extra, float first_value, heard *all, sg_summary *summary)
+{
+    job j;
+    job_init(&j, extra, NULL);
+    sg_workload *w;
+    cr_assert_eq(sg_workload_create(j.config, true, &w, NULL), SG_OK);
+    w->model->variables[0].value[0] = first_value;
+    *all = (heard){0};
+    sg_log log = {.fn = hear, .user = all, .min_level = SG_LOG_INFO};
+    sg_local_options options = {.workload = w, .log = &log};
+    cr_assert_eq(sg_local_run(&options, summary, NULL), SG_OK);
+    sg_workload_destroy(w);
+    job_deinit(&j);
+}
+
+Test(local, a_training_that_diverged_says_so_and_how_many_steps_were_left_out)
+{
+    heard all;
+    sg_summary summary;
+    train_heard("", NAN, &all, &summary);
+    cr_assert(summary.diverged);
+    cr_assert_eq(summary.non_finite_steps, 20);
+    cr_assert(all.n_non_finite >= 1 && all.n_non_finite < 10, "%d lines", all.n_non_finite);
+    train_heard("", 0, &all, &summary);
+    cr_assert_not(summary.diverged);
+    cr_assert_eq(summary.non_finite_steps, 0);
+    cr_assert_eq(all.n_non_finite, 0);
+}
+
+Test(local, a_learning_rate_that_ends_before_the_training_is_told)
+{
+    heard all;
+    sg_summary summary;
+    train_heard("update: {schedule: cosine, warmup_steps: 3, decay_steps: 10}\n", 0, &all, &summary);
+    cr_assert_eq(all.n_ends, 1);
+    cr_assert_eq(strncmp(all.fields, "step=13 of=20 message=", 22), 0, "%s", all.fields);
+    cr_assert_not_null(strstr(all.fields, "set update.decay_steps to 17"), "%s", all.fields);
+    train_heard("update: {schedule: cosine, warmup_steps: 3, decay_steps: 17}\n", 0, &all, &summary);
+    cr_assert_eq(all.n_ends, 0);
+}

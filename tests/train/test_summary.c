@@ -34,6 +34,8 @@ static sg_summary example(void)
                     .examples_per_second = 24000.25,
                     .final_train_loss = 0.25,
                     .test_accuracy = 0.8875,
+                    .non_finite_steps = 7,
+                    .diverged = true,
                     .version = "0.1.0"};
     memset(s.parameters_sha256, 'a', 64);
     memset(s.initial_parameters_sha256, 'b', 64);
@@ -51,6 +53,7 @@ Test(summary, what_is_written_is_read, .init = make_folder, .fini = remove_folde
     cr_assert(read.final_train_loss == 0.25 && read.test_accuracy == 0.8875);
     cr_assert_str_eq(read.parameters_sha256, written.parameters_sha256);
     cr_assert_str_eq(read.initial_parameters_sha256, written.initial_parameters_sha256);
+    cr_assert(read.non_finite_steps == 7 && read.diverged);
     cr_assert_str_eq(read.version, "0.1.0");
 }
 

@@ -73,6 +73,24 @@ sg_status sg_run_directory_open(const char *run_dir, int *lock_fd, sg_error *err
     return SG_OK;
 }
 
+/* How the training itself went. */
+static sg_status judge(const sg_summary *s, sg_error *err)
+{
+    char left_out[160] = "";
+    if (s->non_finite_steps > 0)
+        snprintf(left_out, sizeof(left_out),
+                 "the gradients%s of %" PRIu64 " of %" PRIu64 " steps were left out because they were not finite",
+                 s->workers > 1 ? " of worker 0" : "", s->non_finite_steps, s->steps);
+    if (s->diverged)
+        return sg_error_set(err, SG_NON_FINITE,
+                            "the training diverged: in the end the loss or the parameters are not finite%s%s; lower "
+                            "update.learning_rate",
+                            left_out[0] != '\0' ? ", and " : "", left_out);
+    if (left_out[0] != '\0')
+        fprintf(stderr, "shardgrad: %s; if that is many, lower update.learning_rate\n", left_out);
+    return SG_OK;
+}
+
 sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err)
 {
     sg_summary s;
@@ -87,5 +105,6 @@ sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err)
            "run directory      %s\n",
            s.test_accuracy, s.final_train_loss, s.steps, s.mode, s.ps, s.workers, s.seconds, s.examples_per_second,
            s.parameters_sha256, run_dir);
-    return SG_OK;
+    fflush(stdout);
+    return judge(&s, err);
 }

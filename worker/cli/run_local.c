@@ -13,11 +13,21 @@
 
 typedef struct local_run {
     sg_run *run;
-    sg_log log;
+    sg_log_file file;
+    sg_log log; /* to the file, and what is for the user also to the terminal */
     uint64_t examples, shown_ms;
     atomic_bool stopped;
     _Atomic(sg_workload *) workload;
 } local_run;
+
+/* An sg_log_fn; called on the thread that shows the progress. */
+static void write_log(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    local_run *l = user;
+    sg_log_file_write(&l->file, level, event, fields);
+    if (level >= SG_LOG_WARN)
+        sg_progress_print(&l->run->progress, "local | %s %s", event, fields);
+}
 
 static void show_step(void *user, const sg_step *step)
 {
@@ -67,15 +77,15 @@ static void stop(void *user)
 static sg_status run_logged(local_run *l, int *signal_number, sg_error *err)
 {
     const sg_config *config = l->run->arguments->config;
-    sg_log_file file = {.who = "local"};
-    sg_status status = sg_folder_open_log(config->run_dir, file.who, &file.streams[0], err);
+    l->file = (sg_log_file){.who = "local"};
+    sg_status status = sg_folder_open_log(config->run_dir, l->file.who, &l->file.streams[0], err);
     if (status != SG_OK)
         return status;
-    l->log = (sg_log){.fn = sg_log_file_write, .user = &file, .min_level = config->log_level};
+    l->log = (sg_log){.fn = write_log, .user = l, .min_level = config->log_level};
     sg_interruptible interruptible = {.work = work, .stop = stop, .user = l};
     status = sg_interruptible_run(&interruptible, signal_number, err);
     sg_workload_destroy(atomic_load(&l->workload));
-    fclose(file.streams[0]);
+    fclose(l->file.streams[0]);
     return status;
 }
 

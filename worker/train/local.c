@@ -10,6 +10,13 @@
 #include "kernels/update.h"
 #include "worker/train/evaluate.h"
 
+/* How training goes, beside the values. */
+typedef struct local_course {
+    sg_summary_losses losses;
+    uint64_t non_finite_steps;
+    sg_log_pace non_finite_pace;
+} local_course;
+
 /* What the ps of a cluster would keep beside the values. */
 typedef struct slots {
     float *(*of)[SG_UPDATE_MAX_SLOTS]; /* [n_variables] */
@@ -69,11 +76,17 @@ static void update_variable(const sg_config *config, const sg_variable *variable
 }
 
 /* A gradient that is not finite is left out, as a ps would. */
-static void apply(const sg_local_options *options, slots *s, const sg_step *step)
+static void apply(const sg_local_options *options, slots *s, local_course *course, const sg_step *step)
 {
     const sg_workload *w = options->workload;
     if (w->config->update.non_finite == SG_NON_FINITE_SKIP && !gradients_are_finite(w->model)) {
-        sg_log_warn(options->log, "non-finite", "step=%" PRIu64 " skipped=true", step->number);
+        course->non_finite_steps++;
+        uint64_t n = sg_log_pace_count(&course->non_finite_pace, sg_clock_ms());
+        if (n > 0)
+            sg_log_warn(options->log, "non_finite",
+                        "steps=%" PRIu64 " step=%" PRIu64
+                        " message=\"its gradients are left out; a lower learning rate may help\"",
+                        n, step->number);
         return;
     }
     s->count++;
@@ -82,7 +95,7 @@ static void apply(const sg_local_options *options, slots *s, const sg_step *step
             update_variable(w->config, &w->model->variables[v], step->learning_rate, s->count, s->of[v]);
 }
 
-static sg_status train(const sg_local_options *options, slots *s, sg_summary_losses *losses, sg_error *err)
+static sg_status train(const sg_local_options *options, slots *s, local_course *course, sg_error *err)
 {
     sg_workload *w = options->workload;
     for (uint64_t i = 0; i < w->total_steps; i++) {
@@ -93,8 +106,8 @@ static sg_status train(const sg_local_options *options, slots *s, sg_summary_los
         sg_status status = sg_workload_gradient(w, &step, i + 1, err);
         if (status != SG_OK)
             return status;
-        apply(options, s, &step);
-        sg_summary_losses_add(losses, step.loss, step.examples);
+        apply(options, s, course, &step);
+        sg_summary_losses_add(&course->losses, step.loss, step.examples);
         if (options->on_step != NULL)
             options->on_step(options->user, &step);
     }
@@ -104,14 +117,15 @@ static sg_status train(const sg_local_options *options, slots *s, sg_summary_los
 sg_status sg_local_run(const sg_local_options *options, sg_summary *summary, sg_error *err)
 {
     sg_workload *w = options->workload;
-    sg_summary_losses losses = {0};
+    local_course course = {0};
     *summary = (sg_summary){.mode = "local", .ps = 0, .workers = 1, .steps = w->total_steps};
     sg_workload_hash(w, summary->initial_parameters_sha256);
+    sg_workload_warn_of_schedule(w, options->log);
     slots s;
     sg_status status = slots_init(&s, w->config, w->model, err);
     uint64_t started_ns = sg_clock_ns();
     if (status == SG_OK)
-        status = train(options, &s, &losses, err);
+        status = train(options, &s, &course, err);
     summary->seconds = (double)(sg_clock_ns() - started_ns) / 1e9;
     slots_deinit(&s);
     if (status == SG_OK)
@@ -119,8 +133,8 @@ sg_status sg_local_run(const sg_local_options *options, sg_summary *summary, sg_
     if (status != SG_OK)
         return status;
     summary->examples_per_second = (double)sg_workload_examples(w, w->total_steps) / summary->seconds;
-    summary->final_train_loss = sg_summary_losses_mean(&losses);
+    summary->non_finite_steps = course.non_finite_steps;
+    sg_summary_conclude(summary, w, &course.losses);
     snprintf(summary->version, sizeof(summary->version), "%s", sg_library_version());
-    sg_workload_hash(w, summary->parameters_sha256);
     return SG_OK;
 }

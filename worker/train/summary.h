@@ -10,17 +10,14 @@ typedef struct sg_summary {
     char mode[16]; /* "sync", "async", "local" */
     uint64_t ps, workers, steps;
     double seconds, examples_per_second;
-    double final_train_loss; /* NaN (null in the file): no step was made */
+    double final_train_loss; /* NaN (null in the file): no step was made, or one of those that count was not finite */
     double test_accuracy;
+    uint64_t non_finite_steps; /* whose gradients worker 0 left out, since they were not finite */
+    bool diverged;             /* the final loss or the final values are not finite */
     char parameters_sha256[SG_WORKLOAD_HASH_BYTES];
     char initial_parameters_sha256[SG_WORKLOAD_HASH_BYTES];
     char version[32];
 } sg_summary;
-
-/* Replaces run_dir/summary.json, whole or not at all. Errors: NOT_FOUND (it cannot be written). */
-SG_MUST_USE sg_status sg_summary_write(const sg_summary *summary, const char *run_dir, sg_error *err);
-/* Errors: NOT_FOUND, DATA (not a summary). */
-SG_MUST_USE sg_status sg_summary_read(const char *run_dir, sg_summary *summary, sg_error *err);
 
 /* Mean of the newest losses of a training: the last of at most SG_SUMMARY_LOSSES steps, weighted by their examples.
  * A value; zeroed is empty. */
@@ -32,5 +29,13 @@ typedef struct sg_summary_losses {
 } sg_summary_losses;
 void sg_summary_losses_add(sg_summary_losses *losses, double loss, uint64_t examples);
 double sg_summary_losses_mean(const sg_summary_losses *losses); /* NaN if there is none */
+
+/* Fills in what is told of the end: final_train_loss, diverged and parameters_sha256. test_accuracy is the caller's. */
+void sg_summary_conclude(sg_summary *summary, const sg_workload *workload, const sg_summary_losses *losses);
+
+/* Replaces run_dir/summary.json, whole or not at all. Errors: NOT_FOUND (it cannot be written). */
+SG_MUST_USE sg_status sg_summary_write(const sg_summary *summary, const char *run_dir, sg_error *err);
+/* Errors: NOT_FOUND, DATA (not a summary). */
+SG_MUST_USE sg_status sg_summary_read(const char *run_dir, sg_summary *summary, sg_error *err);
 
 #endif

@@ -26,6 +26,8 @@ struct sg_trainer {
     sg_step step;          /* the newest ticket */
     uint64_t epoch;        /* that was begun last */
     sg_summary_losses losses;
+    uint64_t non_finite;           /* contributions of the client that were left out, as of the last step */
+    uint64_t non_finite_steps;     /* in which there were any */
     uint64_t started_ns, ended_ns; /* of the first step and of the last */
     char initial_sha256[SG_WORKLOAD_HASH_BYTES];
 };
@@ -97,6 +99,14 @@ static void log_epoch(sg_trainer *t)
                 t->step.iteration, t->workload->total_steps, sg_summary_losses_mean(&t->losses));
 }
 
+static void count_non_finite(sg_trainer *t, sg_client *client)
+{
+    sg_client_info info;
+    sg_client_get_info(client, &info);
+    t->non_finite_steps += info.non_finite > t->non_finite;
+    t->non_finite = info.non_finite;
+}
+
 static sg_status do_step(sg_trainer *t, sg_client *client, uint64_t next, sg_error *err)
 {
     log_epoch(t);
@@ -105,6 +115,7 @@ static sg_status do_step(sg_trainer *t, sg_client *client, uint64_t next, sg_err
         status = sg_client_end_step(client, &t->step, err);
     if (status != SG_OK)
         return status;
+    count_non_finite(t, client);
     sg_summary_losses_add(&t->losses, t->step.loss, t->step.examples);
     if (t->options.on_step != NULL)
         t->options.on_step(t->options.user, &t->step);
@@ -186,7 +197,7 @@ static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
                           .steps = w->total_steps,
                           .seconds = seconds,
                           .examples_per_second = (double)sg_workload_examples(w, w->total_steps) / seconds,
-                          .final_train_loss = sg_summary_losses_mean(&t->losses)};
+                          .non_finite_steps = t->non_finite_steps};
     if (status == SG_OK)
         status = sg_evaluate_accuracy(t->workload, &summary.test_accuracy, err);
     if (status != SG_OK)
@@ -194,7 +205,7 @@ static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
     snprintf(summary.mode, sizeof(summary.mode), "%s", sg_mode_name(info.sync ? SG_MODE_SYNC : SG_MODE_ASYNC));
     snprintf(summary.version, sizeof(summary.version), "%s", sg_library_version());
     memcpy(summary.initial_parameters_sha256, t->initial_sha256, sizeof(t->initial_sha256));
-    sg_workload_hash(w, summary.parameters_sha256);
+    sg_summary_conclude(&summary, w, &t->losses);
     sg_log_info(t->options.log, "evaluated", "test_accuracy=%.4f parameters_sha256=%s", summary.test_accuracy,
                 summary.parameters_sha256);
     return sg_summary_write(&summary, t->options.config->run_dir, err);
@@ -231,6 +242,8 @@ sg_status sg_trainer_run(sg_trainer *t, sg_error *err)
     sg_workload_hash(workload, t->initial_sha256);
     sg_log_info(t->options.log, "loaded", "examples=%zu steps=%" PRIu64 " initial_parameters_sha256=%s",
                 workload->train->n_examples, workload->total_steps, t->initial_sha256);
+    if (t->options.worker == 0) /* once for the job */
+        sg_workload_warn_of_schedule(workload, t->options.log);
 
     sg_client_options options = {.config = t->options.config_path,
                                  .set = t->options.set,

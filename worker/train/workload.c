@@ -1,11 +1,14 @@
 /* worker/train/workload.c - see workload.h. */
 #include "worker/train/workload.h"
 
+#include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/schedule.h"
 #include "common/status.h"
+#include "kernels/update.h"
 #include "worker/nn/layers.h"
 
 static sg_status load_test(sg_workload *w, sg_error *err)
@@ -113,6 +116,28 @@ size_t sg_workload_n_elems(const sg_variable *variable)
     for (uint32_t i = 0; i < variable->rank; i++)
         n *= variable->shape[i];
     return n;
+}
+
+bool sg_workload_is_finite(const sg_workload *w)
+{
+    for (size_t i = 0; i < w->model->n_variables; i++) {
+        const sg_variable *variable = &w->model->variables[i];
+        if (!sg_update_copy_is_finite(variable->value, NULL, sg_workload_n_elems(variable)))
+            return false;
+    }
+    return true;
+}
+
+void sg_workload_warn_of_schedule(const sg_workload *w, const sg_log *log)
+{
+    uint64_t end = sg_schedule_end(w->config);
+    if (end >= w->total_steps)
+        return;
+    sg_log_warn(log, "learning_rate_ends",
+                "step=%" PRIu64 " of=%" PRIu64
+                " message=\"the cosine schedule ends there and the learning rate is 0 for "
+                "the rest: set update.decay_steps to %" PRIu64 ", or train fewer steps\"",
+                end, w->total_steps, w->total_steps - w->config->update.warmup_steps);
 }
 
 void sg_workload_hash(const sg_workload *w, char out[SG_WORKLOAD_HASH_BYTES])

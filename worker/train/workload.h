@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "common/config.h"
+#include "common/log.h"
 #include "worker/data/batches.h"
 #include "worker/models/model.h"
 
@@ -43,6 +44,11 @@ SG_MUST_USE sg_status sg_workload_gradient(sg_workload *workload, sg_step *step,
 /* Number of examples in the first n_steps batches. */
 uint64_t sg_workload_examples(const sg_workload *workload, uint64_t n_steps);
 size_t sg_workload_n_elems(const sg_variable *variable);
+
+/* Whether all values are finite. */
+bool sg_workload_is_finite(const sg_workload *workload);
+/* Logs a warning where the learning rate is 0 long before the last step: what comes after changes nothing. */
+void sg_workload_warn_of_schedule(const sg_workload *workload, const sg_log *log);
 
 /* SHA-256, in hexadecimal, of all values: float32, little endian, variables in declared order. */
 void sg_workload_hash(const sg_workload *workload, char out[SG_WORKLOAD_HASH_BYTES]);

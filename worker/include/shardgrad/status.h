@@ -46,7 +46,7 @@ extern "C" {
     X(STOPPED, 16, 14, 69, "stopped")                   /* the peer was told to stop */                                \
     X(CANCELLED, 17, 1, 130, "cancelled")               /* by the caller */                                            \
     X(EXHAUSTED, 18, 8, 69, "out of resources")         /* a limit or memory */                                        \
-    X(NON_FINITE, 19, 11, 70, "not finite")             /* NaN or infinity in a gradient */                            \
+    X(NON_FINITE, 19, 11, 65, "not finite")             /* NaN or infinity in values: a training that diverged */      \
     X(UNIMPLEMENTED, 20, 12, 70, "not implemented")     /* a method the peer does not have */                          \
     X(INTERNAL, 21, 13, 70, "internal error")           /* a bug */
 
