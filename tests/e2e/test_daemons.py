@@ -17,17 +17,18 @@ def daemons_started_ps_first_train(case):
     for daemon in daemons:
         daemon.expect(0)
     equal(case.summary()["steps"], 20, "steps")
+    contains(daemons[0].err, r"draining steps=20\n", "steps that were finished, not tickets")
 
 
 @test
 def daemons_started_in_the_worst_order_wait_for_each_other_and_say_so(case):
     config = file_for_two(case, warn_after_ms="500")
     worker = case.worker(config, 1)
-    worker.wait_for(r"WARN.*waiting|waiting")
+    worker.wait_for(r'WARN worker-1 waiting for="')
     second_ps = case.ps(config, 1)
-    second_ps.wait_for(r"waiting")
+    second_ps.wait_for(r'INFO ps-1 waiting for="ps 0 ')
     first_ps = case.ps(config, 0)
-    first_ps.wait_for(r"waiting.*worker")
+    first_ps.wait_for(r'WARN ps-0 waiting for="(worker|a worker|ps)')
     check(worker.popen.poll() is None, "the early worker waits")
     last = case.worker(config, 0)
     for daemon in (worker, second_ps, first_ps, last):
@@ -61,8 +62,8 @@ def status_shows_ps_workers_and_who_is_waited_for(case):
     ps = [case.ps(config, 0), case.ps(config, 1)]
     worker = case.worker(config, 0)
     text = wait_until(lambda: (found := case.start("shardgrad", "status", config)).wait() == 0 and
-                      re.search(r"(?m)^0 .*joined|^0 .*training", found.out) and found.out, "a worker in the status")
-    contains(text, r"waiting for .*worker 1", "status")
+                      "waiting for worker 1 to join" in found.out and found.out, "who is missing, in the status")
+    contains(text, r"(?m)^0 .*joined", "worker 0")
     contains(text, r"(?m)^ps +address +state +heard +step +slices +values +slots", "status")
     contains(text, r"(?m)^0 +127\.0\.0\.1:\d+ +up +\d+\.\d s", "ps 0")
     contains(text, r"(?m)^1 +127\.0\.0\.1:\d+ +up +\d+\.\d s", "ps 1")
@@ -97,6 +98,9 @@ def a_killed_worker_ends_the_job_with_its_name(case):
     workers[1].wait()
     began = time.monotonic()
     contains(workers[0].expect(69).err, "worker 1", "the other worker")
-    for process in ps:
+    for index, process in enumerate(ps):
         contains(process.expect(69).err, "worker 1", "a ps")
+        equal(process.err.count("was not heard"), 2, f"one event and the last word: {process.err}")
+        with open(f"{case.dir}/run/log/ps-{index}.log") as f:
+            equal(f.read().count("was not heard"), 1, "in its log file")
     check(time.monotonic() - began < 10, "within a few leases")
