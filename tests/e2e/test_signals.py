@@ -157,3 +157,37 @@ def a_worker_that_is_killed_ends_the_run_by_name(case):
     contains(run.err, r"shardgrad: worker-1 was ended by signal 9 \(Killed\)", "the run")
     check(not any(alive(pid) for pid in pids), "nothing is left behind")
     check(not os.path.exists(f"{case.dir}/run/summary.json"), "no summary of a run that failed")
+
+
+def child(pids, name, index):
+    """The one of the processes that is this program with this index."""
+    for pid in pids:
+        words = open(f"/proc/{pid}/cmdline", "rb").read().decode().split("\0")
+        if os.path.basename(words[0]) == name and words[words.index("--index") + 1] == str(index):
+            return pid
+    raise AssertionError(f"no {name} {index} among {pids}")
+
+
+@test
+def a_ps_that_is_told_to_stop_before_anybody_knew_it_ends_the_run(case):
+    nobody = f"127.0.0.1:{free_port()}"  # so that all others look for ps 0 in vain
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, advertise=f"[{nobody}, 127.0.0.1:1]")
+    run = case.start("shardgrad", "run", config)
+    pids = case.watch_children(run, 4)
+    wait_until(lambda: os.path.exists(f"{case.dir}/run/address/ps-1"), "ps 1")
+    os.kill(child(pids, "shardgrad-ps", 1), signal.SIGTERM)
+    run.expect(69, 20)
+    contains(run.err, r"shardgrad: ps-1 has ended, but 2 workers still run", "the run")
+    check(not any(alive(pid) for pid in pids), "nothing is left behind")
+
+
+@test
+def a_run_whose_worker_0_left_says_that_there_is_no_result(case):
+    config = case.config(workers=2, train__steps="5000")
+    run = case.start("shardgrad", "run", config)
+    pids = case.watch_children(run, 3)
+    log = f"{case.dir}/run/log/worker-0.log"
+    wait_until(lambda: os.path.exists(log) and " training " in open(log).read(), "the training")
+    os.kill(child(pids, "shardgrad-worker", 0), signal.SIGTERM)
+    run.expect(69)
+    contains(run.err, r"shardgrad: there is no result: worker-0.* ended before the last step", "the run")

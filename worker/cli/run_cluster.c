@@ -19,17 +19,19 @@
 #define POLL_EVERY_MS  500u
 #define ASK_TIMEOUT_MS 1000u
 #define PS_END_MS      10000u /* ps end by themselves when the last worker has left; this long after it they are told */
-#define KILL_MARGIN_MS 1000u  /* beyond shutdown_grace_ms, before SIGKILL */
+#define KILL_MARGIN_MS 1000u  /* beyond shutdown_grace_ms, before SIGKILL, or before a run without a ps is over */
 
 typedef struct cluster {
     sg_run *run;
     const sg_config *config;
     uv_loop_t loop;
     uv_signal_t signals[3];
-    uv_timer_t poll, ps_end;
+    uv_timer_t poll, ps_end, workers_end;
     sg_supervisor *supervisor;
     size_t n_workers_alive; /* that did not end well yet */
     int signal_number;      /* the first that came; 0: none */
+    char ended_ps[32];      /* the first that ended well while workers still ran; "": none */
+    sg_error end;           /* why the run was ended from here, by its code; SG_OK: it was not */
 
     uv_work_t asking;
     bool is_asking;
@@ -127,10 +129,34 @@ static void on_ps_end_due(uv_timer_t *timer)
     sg_supervisor_stop(c->supervisor);
 }
 
+static void on_workers_end_due(uv_timer_t *timer)
+{
+    cluster *c = timer->data;
+    if (c->n_workers_alive == 0)
+        return;
+    (void)!sg_error_set(&c->end, SG_PEER_LOST,
+                        "%s has ended, but %zu workers still run: somebody told it to stop; start the job again",
+                        c->ended_ps, c->n_workers_alive);
+    sg_supervisor_stop(c->supervisor);
+}
+
+/* A ps may be seen to end a moment before the last workers; otherwise they would wait for it up to start_timeout_ms. */
+static void on_ps_finished(cluster *c, const char *who)
+{
+    if (c->n_workers_alive == 0 || c->ended_ps[0] != '\0')
+        return;
+    snprintf(c->ended_ps, sizeof(c->ended_ps), "%s", who);
+    uv_timer_start(&c->workers_end, on_workers_end_due, c->config->shutdown_grace_ms + KILL_MARGIN_MS, 0);
+}
+
 static void on_finished(void *user, const char *who, size_t n_alive)
 {
     cluster *c = user;
-    if (strncmp(who, "worker", strlen("worker")) != 0 || --c->n_workers_alive > 0 || n_alive == 0)
+    if (strncmp(who, "worker", strlen("worker")) != 0) {
+        on_ps_finished(c, who);
+        return;
+    }
+    if (--c->n_workers_alive > 0 || n_alive == 0)
         return;
     if (c->config->linger)
         sg_progress_print(&c->run->progress, "shardgrad: the workers are done; the ps linger until Ctrl-C");
@@ -145,6 +171,7 @@ static void on_ended(void *user)
         uv_close((uv_handle_t *)&c->signals[i], NULL);
     uv_close((uv_handle_t *)&c->poll, NULL);
     uv_close((uv_handle_t *)&c->ps_end, NULL);
+    uv_close((uv_handle_t *)&c->workers_end, NULL);
 }
 
 /* --- progress ------------------------------------------------------------------------------------------------- */
@@ -215,7 +242,8 @@ static void init(cluster *c, sg_run *run)
     }
     uv_timer_init(&c->loop, &c->poll);
     uv_timer_init(&c->loop, &c->ps_end);
-    c->poll.data = c->ps_end.data = c->asking.data = c;
+    uv_timer_init(&c->loop, &c->workers_end);
+    c->poll.data = c->ps_end.data = c->workers_end.data = c->asking.data = c;
     c->supervisor = sg_supervisor_create(&(sg_supervisor_options){
         .loop = &c->loop,
         .grace_ms = c->config->shutdown_grace_ms + KILL_MARGIN_MS,
@@ -227,11 +255,22 @@ static void init(cluster *c, sg_run *run)
     });
 }
 
+/* The exit code, with err; 0: nothing failed. */
+static int find_failure(const cluster *c, sg_status start_status, sg_error *err)
+{
+    if (start_status != SG_OK)
+        return sg_status_exit_code(start_status);
+    if (c->end.code == SG_OK)
+        return sg_supervisor_failure(c->supervisor, err);
+    *err = c->end;
+    return sg_status_exit_code(c->end.code);
+}
+
 /* Says how it ended; returns the exit code. */
 static int conclude(cluster *c, sg_status start_status, sg_error *err)
 {
     sg_progress_clear(&c->run->progress);
-    int failure = start_status != SG_OK ? sg_status_exit_code(start_status) : sg_supervisor_failure(c->supervisor, err);
+    int failure = find_failure(c, start_status, err);
     if (failure != 0 && c->signal_number == 0) {
         fprintf(stderr, "shardgrad: %s (logs: %s/log)\n", err->message, c->config->run_dir);
         return failure;
@@ -240,6 +279,11 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
     if (c->signal_number != 0 && c->n_workers_alive > 0)
         return code;
     sg_status status = sg_run_directory_print_result(c->config->run_dir, err);
+    if (status == SG_NOT_FOUND)
+        status =
+            sg_error_set(err, SG_PEER_LOST,
+                         "there is no result: worker-0, which evaluates, ended before the last step (logs: %s/log)",
+                         c->config->run_dir);
     return status == SG_OK ? code : sg_arguments_fail(status, err);
 }
 
