@@ -2,8 +2,10 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <pty.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 TestSuite(progress, .timeout = 20);
 
@@ -29,7 +31,8 @@ static void close_screen(screen *s)
 
 static void update(screen *s, uint64_t now_ms, uint64_t steps)
 {
-    sg_progress_state state = {.steps = steps, .examples = steps * 100, .loss = 0.5f, .waiting = "waiting for worker 1"};
+    sg_progress_state state = {
+        .steps = steps, .examples = steps * 100, .loss = 0.5f, .waiting = "waiting for worker 1"};
     sg_progress_update(&s->progress, now_ms, &state);
 }
 
@@ -111,4 +114,25 @@ Test(progress, a_long_line_is_cut_to_the_terminal)
     sg_progress_update(&s.progress, 1000, &state);
     cr_assert_eq(strlen(s.text), strlen("\r\033[K") + 79);
     close_screen(&s);
+}
+
+Test(progress, the_drawn_line_is_narrower_than_the_terminal)
+{
+    const unsigned short widths[] = {40, 200, 0 /* not known: as if it were 80 */};
+    const size_t wanted[] = {39, strlen("epoch 2/4  step 350/1000  loss 0.5000  25000 examples/s  0:03 left"),
+                             strlen("epoch 2/4  step 350/1000  loss 0.5000  25000 examples/s  0:03 left")};
+    for (size_t i = 0; i < SG_ARRAY_LEN(widths); i++) {
+        int terminal, program;
+        struct winsize size = {.ws_col = widths[i], .ws_row = 20};
+        cr_assert_eq(openpty(&terminal, &program, NULL, NULL, &size), 0);
+        screen s = {.file = fdopen(program, "w")};
+        sg_progress_init(&s.progress, s.file, true, 1000, 300);
+        update(&s, 1000, 100);
+        update(&s, 2000, 350);
+        char text[1024] = "";
+        cr_assert_gt(read(terminal, text, sizeof(text) - 1), 0);
+        cr_assert_eq(strlen(strrchr(text, 'K') + 1), wanted[i], "%u columns: '%s'", widths[i], strrchr(text, 'K') + 1);
+        close_screen(&s);
+        close(terminal);
+    }
 }

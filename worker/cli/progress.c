@@ -5,9 +5,10 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #define PLAIN_LINE_EVERY_MS 5000u
-#define TERMINAL_COLUMNS    80 /* a longer line would wrap and could not be drawn over */
+#define TERMINAL_COLUMNS    80 /* where the terminal does not tell */
 
 void sg_progress_init(sg_progress *progress, FILE *out, bool terminal, uint64_t total_steps, uint64_t steps_per_epoch)
 {
@@ -83,6 +84,13 @@ static bool plain_line_due(sg_progress *p, uint64_t now_ms, const sg_progress_st
     return true;
 }
 
+/* Asked anew for each line, since a terminal changes its size. A longer line would wrap and could not be drawn over. */
+static int columns(const sg_progress *p)
+{
+    struct winsize size;
+    return ioctl(fileno(p->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : TERMINAL_COLUMNS;
+}
+
 void sg_progress_update(sg_progress *p, uint64_t now_ms, const sg_progress_state *state)
 {
     if (p->printed_ms == 0)
@@ -93,7 +101,7 @@ void sg_progress_update(sg_progress *p, uint64_t now_ms, const sg_progress_state
     char line[512];
     sg_progress_format(p, state, line, sizeof(line));
     if (p->terminal) {
-        fprintf(p->out, "\r\033[K%.*s", TERMINAL_COLUMNS - 1, line);
+        fprintf(p->out, "\r\033[K%.*s", columns(p) - 1, line);
         p->drawn = true;
     } else if (plain_line_due(p, now_ms, state))
         fprintf(p->out, "%s\n", line);
