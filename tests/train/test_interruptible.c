@@ -95,3 +95,15 @@ Test(interruptible, a_second_signal_ends_the_process_at_once, .exit_code = 130)
     (void)!run(&w, &number, NULL);
     cr_assert_fail("it came back");
 }
+
+Test(interruptible, a_signal_after_the_work_does_not_spoil_the_exit_code)
+{
+    work_state w = {.send = 0};
+    int number = 99;
+    sg_error err;
+    cr_assert_eq(run(&w, &number, &err), SG_DATA);
+    raise(SIGTERM);
+    raise(SIGINT);
+    raise(SIGHUP);
+    cr_assert_eq(number, 0);
+}

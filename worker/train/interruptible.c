@@ -70,6 +70,8 @@ sg_status sg_interruptible_run(const sg_interruptible *interruptible, int *signa
     mask_signals(SIG_UNBLOCK);
     SG_ASSERT(uv_thread_create(&thread, do_work, &r) == 0);
     uv_run(&loop, UV_RUN_DEFAULT);
+    for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++)
+        signal(numbers[i], SIG_IGN);
     uv_thread_join(&thread);
     SG_ASSERT(uv_loop_close(&loop) == 0);
     *signal_number = r.signal_number;

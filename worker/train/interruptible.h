@@ -2,7 +2,8 @@
  * signals.
  *
  * The first SIGTERM, SIGINT or SIGHUP asks the work to stop; the next one ends the process at once, with 128 plus its
- * number. For the main thread of a program only: signals belong to the process. */
+ * number. Once the work has ended they are ignored: the program is about to end by itself, and with its own exit code.
+ * For the main thread of a program only: signals belong to the process. */
 #ifndef SG_WORKER_TRAIN_INTERRUPTIBLE_H
 #define SG_WORKER_TRAIN_INTERRUPTIBLE_H
 
