@@ -147,3 +147,14 @@ def a_learning_rate_that_ends_before_the_training_is_told(case):
         contains(err, rf"(?m)^{who} \| learning_rate_ends step=15 of=20 .*update\.decay_steps to 20", "warning")
         equal(err.count("learning_rate_ends"), 1, "once for the job")
     check("learning_rate_ends" not in case.shardgrad("run", config, "--set", "train.steps=15").err, "no false warning")
+
+
+@test
+def workers_without_rows_take_part_and_have_not_diverged(case):
+    config = case.config(train__batch="1", train__steps="50", update__learning_rate="0.001")  # rank 3 of 4 has the row
+    wanted = case.train(config, run="one")
+    run = case.shardgrad("run", config, "--workers", "4")
+    contains(run.out, r"final_train_loss +none: worker 0 had no examples\n", "result")
+    found = case.summary()
+    equal(found["parameters_sha256"], wanted["parameters_sha256"], "parameters")
+    equal([found["final_train_loss"], found["diverged"]], [None, False], "summary")

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,14 +98,16 @@ sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err)
     sg_status status = sg_summary_read(run_dir, &s, err);
     if (status != SG_OK)
         return status;
+    char loss[48];
+    snprintf(loss, sizeof(loss), "%.4f", s.final_train_loss);
     printf("test_accuracy      %.4f\n"
-           "final_train_loss   %.4f\n"
+           "final_train_loss   %s\n"
            "steps              %" PRIu64 " (%s, %" PRIu64 " ps, %" PRIu64 " workers)\n"
            "seconds            %.2f (%.0f examples/s)\n"
            "parameters_sha256  %s\n"
            "run directory      %s\n",
-           s.test_accuracy, s.final_train_loss, s.steps, s.mode, s.ps, s.workers, s.seconds, s.examples_per_second,
-           s.parameters_sha256, run_dir);
+           s.test_accuracy, isnan(s.final_train_loss) && !s.diverged ? "none: worker 0 had no examples" : loss, s.steps,
+           s.mode, s.ps, s.workers, s.seconds, s.examples_per_second, s.parameters_sha256, run_dir);
     fflush(stdout);
     return judge(&s, err);
 }

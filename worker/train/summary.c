@@ -99,11 +99,22 @@ void sg_summary_losses_add(sg_summary_losses *l, double loss, uint64_t examples)
     l->examples[at] = examples;
 }
 
+/* None: there were no steps, or this worker had no rows of the newest ones, since batches are smaller than the job. */
+static bool any_examples(const sg_summary_losses *l)
+{
+    for (size_t i = 0; i < SG_SUMMARY_LOSSES && i < l->n; i++)
+        if (l->examples[i] > 0)
+            return true;
+    return false;
+}
+
 double sg_summary_losses_mean(const sg_summary_losses *l)
 {
     double sum = 0;
     uint64_t examples = 0;
     for (size_t i = 0; i < SG_SUMMARY_LOSSES && i < l->n; i++) {
+        if (l->examples[i] == 0)
+            continue;
         sum += l->losses[i] * (double)l->examples[i];
         examples += l->examples[i];
     }
@@ -113,6 +124,6 @@ double sg_summary_losses_mean(const sg_summary_losses *l)
 void sg_summary_conclude(sg_summary *s, const sg_workload *workload, const sg_summary_losses *losses)
 {
     s->final_train_loss = sg_summary_losses_mean(losses);
-    s->diverged = (losses->n > 0 && !isfinite(s->final_train_loss)) || !sg_workload_is_finite(workload);
+    s->diverged = (any_examples(losses) && !isfinite(s->final_train_loss)) || !sg_workload_is_finite(workload);
     sg_workload_hash(workload, s->parameters_sha256);
 }
