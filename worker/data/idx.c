@@ -27,6 +27,10 @@ static sg_status open_failed(reader *r, int error)
 {
     if (error != ENOENT)
         return sg_error_set(r->err, SG_DATA, "%s: cannot be read: %s", r->path, strerror(error));
+    if (r->path[0] == '\0')
+        return sg_error_set(r->err, SG_NOT_FOUND,
+                            "a data file is not named: set data.train_images, train_labels, test_images and "
+                            "test_labels to IDX files (plain or .gz)");
     bool is_debian_package = strncmp(r->path, "/usr/share/datasets/fashion-mnist/", 34) == 0;
     return sg_error_set(r->err, SG_NOT_FOUND, "%s: no such file; %s", r->path,
                         is_debian_package ? "install the Debian package dataset-fashion-mnist"
