@@ -304,14 +304,23 @@ static void judge_killed_ps(sim *s, const sim_fault *fault)
              s->job_text);
 }
 
-/* It is as if it had started later, or, where variables were declared before it registered again, the job names it. */
+/* It is as if it had started later, or, where variables were declared before it registered again, the job names it.
+ * Where a late word of the old life fenced the new one, nobody comes in its place: ps 0 waits for one, and every worker
+ * gives up naming it. */
 static void judge_restarted_ps(sim *s, const sim_fault *fault)
 {
-    if (s->job_ended && s->job_status == SG_OK)
+    if (s->job_ended && s->job_status == SG_OK) {
         judge_calm(s);
-    else if (!names(s->job_text, "ps", fault->target))
+    } else if (!s->job_ended) {
+        uint32_t n_naming = 0;
+        for (uint32_t i = 0; i < s->n_workers; i++)
+            n_naming += names(s->workers[i].text, "ps", fault->target) ? 1 : 0;
+        if (n_naming == 0)
+            sim_fail(s, "ps %" PRIu32 " was started anew, the job waits, and no worker says for whom", fault->target);
+    } else if (!names(s->job_text, "ps", fault->target)) {
         sim_fail(s, "ps %" PRIu32 " was started anew and the job ended with %s: %s", fault->target,
                  sg_status_name(s->job_status), s->job_text);
+    }
 }
 
 static void judge_stopped_ps(sim *s)
