@@ -57,6 +57,24 @@ Test(coordinator_end, the_last_leave_drains_ends_every_ps_and_then_the_job)
     rig_deinit(&r);
 }
 
+Test(coordinator_end, one_that_comes_and_goes_before_the_start_does_not_end_the_job)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    rig_register_all(&r);
+    uint64_t early = rig_join(&r, 1, 7);
+    cr_assert_eq(rig_leave(&r, early, 0)->status, SG_OK);
+    rig_pass(&r, 1000);
+    cr_assert_eq(r.n_ends, 0);
+    cr_assert_neq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING);
+    uint64_t late = rig_join(&r, 0, 8);
+    cr_assert_eq(rig_leave(&r, late, 0)->status, SG_OK, "now both have come and gone");
+    rig_pass(&r, 1000);
+    cr_assert_eq(r.n_ends, 1);
+    cr_assert_eq(r.end_status, SG_OK);
+    rig_deinit(&r);
+}
+
 Test(coordinator_end, a_job_that_lingers_takes_workers_again)
 {
     rig r;
