@@ -37,6 +37,17 @@ def daemons_started_in_the_worst_order_wait_for_each_other_and_say_so(case):
 
 
 @test
+def a_worker_that_comes_thirty_seconds_before_the_ps_says_for_whom_it_waits(case):
+    config = file_for_two(case, warn_after_ms="2000")
+    worker = case.worker(config, 0)
+    worker.wait_for(r"waiting for=\"127.0.0.1:\d+: connection refused\" waited_ms=3\d{4}", timeout_s=40)
+    daemons = [worker, case.ps(config, 1), case.ps(config, 0), case.worker(config, 1)]
+    for daemon in daemons:
+        daemon.expect(0)
+    equal(case.summary()["steps"], 20, "steps")
+
+
+@test
 def daemons_find_each_other_by_the_run_directory_when_ports_are_chosen_by_the_kernel(case):
     config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2)
     daemons = [case.worker(config, 0), case.ps(config, 1), case.worker(config, 1), case.ps(config, 0)]
