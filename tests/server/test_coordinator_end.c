@@ -63,6 +63,7 @@ Test(coordinator_end, one_that_comes_and_goes_before_the_start_does_not_end_the_
     rig_init(&r, two_ps);
     rig_register_all(&r);
     uint64_t early = rig_join(&r, 1, 7);
+    rig_declare(&r, early);
     cr_assert_eq(rig_leave(&r, early, 0)->status, SG_OK);
     rig_pass(&r, 1000);
     cr_assert_eq(r.n_ends, 0);
