@@ -112,7 +112,7 @@ def two_workers_with_other_models(case):
     one_line(second, r"model\.hidden|dense0\.weight")
     check(ps.popen.poll() is None and first.popen.poll() is None, "the others live")
     first.end_within(2)
-    ps.expect(0)
+    ps.end_within(2)
 
 
 @test
