@@ -23,7 +23,9 @@
 /* Visible, so that Criterion calls these. */
 #define UNTRACED    __attribute__((no_sanitize("thread"), visibility("default")))
 #define TRACKED     UINT64_C(0x7e8000000000) /* ThreadSanitizer's range for libraries and stacks begins here on x86-64 */
-#define PLACES_MASK UINT64_C(0x3fffffffff)   /* 256 GiB from there on; libraries lie further up */
+#define PLACES_MASK UINT64_C(0x3fffffffff)   /* 256 GiB from there on; libraries mostly lie further up */
+#define NEXT_PLACE  UINT64_C(0x1c0000000)    /* 7 GiB: where to look next if one is taken */
+#define MAX_PLACES  32
 
 /* ThreadSanitizer's own mmap, which is what a program calls otherwise. */
 void *__interceptor_mmap(void *address, size_t n_bytes, int protection, int flags, int fd, off_t offset);
@@ -39,9 +41,13 @@ UNTRACED int mincore(void *address, size_t n_bytes, unsigned char *present)
 UNTRACED void *mmap(void *address, size_t n_bytes, int protection, int flags, int fd, off_t offset)
 {
     if ((flags & MAP_SHARED) != 0 && (flags & MAP_FIXED) != 0 && (uintptr_t)address < TRACKED) {
-        address = (void *)(TRACKED + ((uintptr_t)address & PLACES_MASK));
-        return (void *)syscall(SYS_mmap, address, n_bytes, protection, (flags & ~MAP_FIXED) | MAP_FIXED_NOREPLACE, fd,
-                               offset);
+        void *mapped = MAP_FAILED;
+        for (uintptr_t i = 0; i < MAX_PLACES && mapped == MAP_FAILED; i++) {
+            void *place = (void *)(TRACKED + (((uintptr_t)address + i * NEXT_PLACE) & PLACES_MASK));
+            mapped = (void *)syscall(SYS_mmap, place, n_bytes, protection, (flags & ~MAP_FIXED) | MAP_FIXED_NOREPLACE,
+                                     fd, offset);
+        }
+        return mapped; /* Criterion does not look whether it has failed */
     }
     return __interceptor_mmap(address, n_bytes, protection, flags, fd, offset);
 }
