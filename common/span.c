@@ -11,6 +11,12 @@ void sg_span_reader_init(sg_span_reader *reader, const sg_span *spans, size_t n_
     *reader = (sg_span_reader){.spans = spans, .n_spans = n_spans, .left = left};
 }
 
+sg_span_reader sg_span_reader_of_array(sg_span *span, const void *data, size_t n_bytes)
+{
+    *span = (sg_span){.data = data, .n_bytes = n_bytes};
+    return (sg_span_reader){.spans = span, .n_spans = 1, .left = n_bytes};
+}
+
 bool sg_span_reader_next(sg_span_reader *reader, size_t max_bytes, sg_span *piece)
 {
     size_t n_bytes = max_bytes < reader->left ? max_bytes : reader->left;

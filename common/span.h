@@ -26,6 +26,9 @@ typedef struct sg_span_reader {
 /* Reads at most limit_bytes of the list (SIZE_MAX: all of it). */
 void sg_span_reader_init(sg_span_reader *reader, const sg_span *spans, size_t n_spans, size_t limit_bytes);
 
+/* A reader over one contiguous array. The caller keeps *span, which is set here. */
+sg_span_reader sg_span_reader_of_array(sg_span *span, const void *data, size_t n_bytes);
+
 /* The longest contiguous piece at the position, at most max_bytes; advances past it. False at the end. */
 bool sg_span_reader_next(sg_span_reader *reader, size_t max_bytes, sg_span *piece);
 

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/rule.h"
+#include "common/span.h"
 #include "kernels/isa.h"
 
 #define SG_UPDATE_MAX_SLOTS 2
@@ -28,8 +29,10 @@ typedef struct sg_update {
 
 /* One contribution that counts: weight not 0. */
 typedef struct sg_update_part {
-    const float *gradient; /* [n_elems], 4-byte aligned */
-    float scale;           /* weight_i / sum of weights, computed in double, rounded to float */
+    sg_span_reader gradient; /* n_elems floats, little endian, scattered at any byte offset; used up by the pass */
+    float scale;             /* weight_i / sum of weights, computed in double, rounded to float */
+    bool look;               /* in: the pass is to look whether all of it is finite; only for rules without slots */
+    bool finite;             /* out, where look is set: all of it is finite */
 } sg_update_part;
 
 /* Number of slot arrays that a rule keeps per element: 0, 1 or 2. Slots begin as zeros. */
@@ -38,17 +41,22 @@ size_t sg_update_slots(sg_rule rule);
 /* scale_i of n contributions with these weights (0 gives 0). False if all weights are 0. */
 bool sg_update_scales(const uint64_t *weights, size_t n, float *scales);
 
-/* new_values = rule(old_values, slots, sum of parts); n_parts >= 1. new_values may be old_values, no other overlap.
- * slots[i] beyond sg_update_slots are not looked at; slots may be NULL if there are none. */
-void sg_update_apply(const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
-                     float *const slots[SG_UPDATE_MAX_SLOTS], const sg_update_part *parts, size_t n_parts);
+/* new_values = rule(old_values, slots, sum of parts); n_parts >= 1. new_values may be old_values if no part has `look`,
+ * no other overlap; both are 4-byte aligned. slots[i] beyond sg_update_slots are not looked at; slots may be NULL if
+ * there are none. Returns false if a part with `look` is not finite: new_values are then to be thrown away. */
+bool sg_update_apply(const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
+                     float *const slots[SG_UPDATE_MAX_SLOTS], sg_update_part *parts, size_t n_parts);
+
+/* Whether the next n_elems floats of the reader are finite. */
+bool sg_update_spans_are_finite(sg_span_reader reader, size_t n_elems);
 
 /* Copies n_elems from `from` to `to` (no overlap; NULL: only looks) and returns whether all of them are finite. */
 bool sg_update_copy_is_finite(const float *from, float *to, size_t n_elems);
 
 /* The same, in the version for one instruction set, which the machine must have: every version gives the same bits. */
-void sg_update_apply_as(sg_isa isa, const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
-                        float *const slots[SG_UPDATE_MAX_SLOTS], const sg_update_part *parts, size_t n_parts);
+bool sg_update_apply_as(sg_isa isa, const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
+                        float *const slots[SG_UPDATE_MAX_SLOTS], sg_update_part *parts, size_t n_parts);
+bool sg_update_spans_are_finite_as(sg_isa isa, sg_span_reader reader, size_t n_elems);
 bool sg_update_copy_is_finite_as(sg_isa isa, const float *from, float *to, size_t n_elems);
 
 #endif

@@ -58,7 +58,7 @@ static sg_update update_of(sg_store *store, sg_store_slice *slice, const closing
 }
 
 /* scale_i of the parts that weigh something, in rank order. Returns their number. */
-static size_t scale_parts(const closing *c, sg_update_part *scaled)
+static size_t scale_parts(const closing *c, size_t n_bytes, sg_span *spans, sg_update_part *scaled)
 {
     uint64_t *weights = sg_xcalloc(c->n_parts + 1, sizeof *weights);
     float *scales = sg_xcalloc(c->n_parts + 1, sizeof *scales);
@@ -67,8 +67,10 @@ static size_t scale_parts(const closing *c, sg_update_part *scaled)
     size_t n = 0;
     if (sg_update_scales(weights, c->n_parts, scales)) {
         for (size_t i = 0; i < c->n_parts; i++) {
-            if (weights[i] > 0)
-                scaled[n++] = (sg_update_part){c->parts[i].gradient->data, scales[i]};
+            if (weights[i] == 0)
+                continue;
+            sg_span_reader gradient = sg_span_reader_of_array(&spans[n], c->parts[i].gradient->data, n_bytes);
+            scaled[n++] = (sg_update_part){.gradient = gradient, .scale = scales[i]};
         }
     }
     free(weights);
@@ -80,7 +82,8 @@ static size_t scale_parts(const closing *c, sg_update_part *scaled)
 static sg_version *apply(sg_store *store, sg_store_slice *slice, const closing *c)
 {
     sg_update_part *scaled = sg_xcalloc(c->n_parts + 1, sizeof *scaled);
-    size_t n = scale_parts(c, scaled);
+    sg_span *spans = sg_xcalloc(c->n_parts + 1, sizeof *spans);
+    size_t n = scale_parts(c, slice->n_elems * sizeof(float), spans, scaled);
     sg_version *made;
     if (n == 0) {
         made = sg_version_share(store->pool, c->old, c->old->step + 1);
@@ -91,6 +94,7 @@ static sg_version *apply(sg_store *store, sg_store_slice *slice, const closing *
             sg_update_apply(&update, slice->n_elems, c->old->values, made->values, slice->slots, scaled, n);
         }
     }
+    free(spans);
     free(scaled);
     return made;
 }

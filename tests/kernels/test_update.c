@@ -54,7 +54,10 @@ Test(update, three_steps_of_each_rule_give_the_values_that_pytorch_gives)
         sg_update update = update_of(goldens[i].rule, 0.01F);
         for (size_t step = 0; step < 3; step++) {
             update.count = step + 1;
-            sg_update_part part = {.gradient = golden_gradients[step], .scale = 1};
+            sg_span span;
+            sg_update_part part = {
+                .gradient = sg_span_reader_of_array(&span, golden_gradients[step], sizeof golden_gradients[step]),
+                .scale = 1};
             sg_update_apply(&update, N_GOLDEN, w, w, (float *[]){first, second}, &part, 1);
             for (size_t e = 0; e < N_GOLDEN; e++)
                 cr_assert_float_eq(w[e], goldens[i].values[step][e], 1e-6, "rule %zu, step %zu, element %zu: %.9f", i,
@@ -89,7 +92,7 @@ static fixture fixture_make(size_t n_elems, size_t n_parts)
     static const float scales[MAX_PARTS] = {0.5F, 0.3F, 0.2F};
     for (size_t i = 0; i < n_parts; i++) {
         f.gradients[i] = noise(names[i], n_elems, 1);
-        f.parts[i] = (sg_update_part){.gradient = f.gradients[i], .scale = n_parts == 1 ? 1 : scales[i]};
+        f.parts[i] = (sg_update_part){.scale = n_parts == 1 ? 1 : scales[i]};
     }
     return f;
 }
@@ -107,8 +110,12 @@ static void fixture_free(fixture *f)
 static void apply_range(sg_isa isa, const sg_update *update, fixture *f, size_t begin, size_t end)
 {
     sg_update_part parts[MAX_PARTS];
-    for (size_t i = 0; i < f->n_parts; i++)
-        parts[i] = (sg_update_part){.gradient = f->gradients[i] + begin, .scale = f->parts[i].scale};
+    sg_span spans[MAX_PARTS];
+    for (size_t i = 0; i < f->n_parts; i++) {
+        size_t n_bytes = (end - begin) * sizeof(float);
+        parts[i] = (sg_update_part){.gradient = sg_span_reader_of_array(&spans[i], f->gradients[i] + begin, n_bytes),
+                                    .scale = f->parts[i].scale};
+    }
     float *slots[] = {f->slots[0] + begin, f->slots[1] + begin};
     sg_update_apply_as(isa, update, end - begin, f->values + begin, f->values + begin, slots, parts, f->n_parts);
 }
@@ -180,6 +187,9 @@ Test(update, values_may_be_written_beside_the_old_ones_or_over_them)
     float *old_values = noise("values", 3000, 2);
     sg_update update = update_of(SG_RULE_ADAM, 0.01F);
     apply_range(sg_isa_best(), &update, &in_place, 0, 3000);
+    sg_span spans[2];
+    for (size_t i = 0; i < 2; i++)
+        beside.parts[i].gradient = sg_span_reader_of_array(&spans[i], beside.gradients[i], 3000 * sizeof(float));
     sg_update_apply(&update, 3000, beside.values, new_values, beside.slots, beside.parts, beside.n_parts);
     cr_assert(memcmp(beside.values, old_values, 3000 * sizeof(float)) == 0, "the old values were written to");
     cr_assert(memcmp(in_place.values, new_values, 3000 * sizeof(float)) == 0);

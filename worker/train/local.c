@@ -71,8 +71,11 @@ static void update_variable(const sg_config *config, const sg_variable *variable
                         .beta2 = (float)config->update.beta2,
                         .epsilon = (float)config->update.epsilon,
                         .count = count};
-    sg_update_part whole = {.gradient = variable->gradient, .scale = 1};
-    sg_update_apply(&update, sg_workload_n_elems(variable), variable->value, variable->value, of, &whole, 1);
+    size_t n_elems = sg_workload_n_elems(variable);
+    sg_span span;
+    sg_update_part whole = {.gradient = sg_span_reader_of_array(&span, variable->gradient, n_elems * sizeof(float)),
+                            .scale = 1};
+    sg_update_apply(&update, n_elems, variable->value, variable->value, of, &whole, 1);
 }
 
 /* A gradient that is not finite is left out, as a ps would. */
