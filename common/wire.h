@@ -12,7 +12,8 @@
 #include "common/span.h"
 #include "common/status.h"
 
-/* Field number of `data` in InitializeRequest, PushRequest and PullResponse. */
+/* Field number of `data` in the messages that carry bulk: InitializeRequest, PushRequest, PullResponse,
+ * PushPullResponse. */
 #define SG_WIRE_DATA_FIELD 15u
 /* Bound of everything in a message but `data`; gRPC's limit is message_bytes plus this. */
 #define SG_WIRE_HEAD_BYTES (1u << 20)

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 #include "common/status.h"
-#include "server/pool.h"
+#include "common/pool.h"
 
 typedef struct sg_version {
     uint64_t step;  /* 0: the initial values */

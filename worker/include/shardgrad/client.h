@@ -85,6 +85,9 @@ typedef struct sg_step {
     float learning_rate; /* out */
     float loss;          /* in: mean loss over the examples, for progress reports; set before end_step */
     uint64_t examples;   /* in: number of examples that the gradients are means over; 0 is allowed */
+    /* in, read by begin_step: true lets it return while ops of the step before still bring values of this one. The
+     * caller waits for a variable's op before it reads the variable, and for all of them before it pushes. */
+    bool values_later;
 } sg_step;
 
 /* Connects, waiting up to start_timeout_ms for the coordinator and all ps, logging for whom. On success *client is to
@@ -119,6 +122,13 @@ SG_API SG_MUST_USE sg_status sg_client_push(sg_client *client, const sg_step *st
                                             size_t n_variables, sg_op **op, sg_error *err);
 SG_API SG_MUST_USE sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t *variables,
                                             size_t n_variables, sg_op **op, sg_error *err);
+
+/* Push and pull in one: pushes these variables and brings step->number + 1 of them (async: the newest), in one message
+ * each way where no other worker is waited for. The rules of sg_client_push and sg_client_pull hold; a variable's value
+ * is overwritten as soon as its new one is there, so nothing may read it any more. Several such ops of a step may be
+ * under way: the variables that were declared first are sent first. */
+SG_API SG_MUST_USE sg_status sg_client_push_pull(sg_client *client, const sg_step *step, const uint32_t *variables,
+                                                 size_t n_variables, sg_op **op, sg_error *err);
 
 /* Waits until the op is complete or timeout_ms have passed (0: looks only; UINT64_MAX: no limit). SG_TIMEOUT: it is not
  * complete and goes on; the message says for whom it waits. May be called again and from several threads. */

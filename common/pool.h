@@ -1,10 +1,10 @@
-/* server/pool.h - buffers that are used again: fresh pages cost more than the copy into them.
+/* common/pool.h - buffers that are used again: fresh pages cost more than the copy into them.
  *
  * Buffers of similar size share a class (at most an eighth is wasted; powers of two are exact). Giving one back takes
  * no lock and allocates nothing, so that it may happen in a transport's destructor, on any thread. A pool never
  * shrinks while it lives: it holds what the busiest moment needed. */
-#ifndef SG_SERVER_POOL_H
-#define SG_SERVER_POOL_H
+#ifndef SG_COMMON_POOL_H
+#define SG_COMMON_POOL_H
 
 #include <stdalign.h>
 
@@ -31,5 +31,10 @@ void sg_pool_destroy(sg_pool *pool);
 sg_pool_buffer *sg_pool_get(sg_pool *pool, size_t n_bytes);
 /* Any thread, lock-free. NULL is fine. */
 void sg_pool_put(sg_pool_buffer *buffer);
+
+/* Small objects, so that a steady state allocates nothing: like sg_xcalloc (zeroed, never NULL, 16-byte aligned) and
+ * free, and with the same threads as get and put. An object knows its pool. */
+void *sg_pool_alloc(sg_pool *pool, size_t n_bytes);
+void sg_pool_free(void *object); /* NULL is fine */
 
 #endif

@@ -1,4 +1,4 @@
-#include "server/pool.h"
+#include "common/pool.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -100,4 +100,29 @@ Test(pool, no_buffer_has_two_holders_whatever_threads_get_and_put)
         sg_pool_put(x.mailbox[i]);
     cr_assert_eq(x.n_clashes, 0);
     sg_pool_destroy(x.pool);
+}
+
+Test(pool, an_object_is_zeroed_though_its_memory_was_used_before)
+{
+    sg_pool *pool = sg_pool_create();
+    unsigned char *first = sg_pool_alloc(pool, 100);
+    memset(first, 0xff, 100);
+    sg_pool_free(first);
+    unsigned char *again = sg_pool_alloc(pool, 100);
+    cr_assert_eq(again, first, "the freed object is used again");
+    cr_assert_eq((uintptr_t)again % 16, 0);
+    for (size_t i = 0; i < 100; i++)
+        cr_assert_eq(again[i], 0, "byte %zu", i);
+    sg_pool_free(again);
+    sg_pool_free(NULL);
+    sg_pool_destroy(pool);
+}
+
+Test(pool, an_object_may_outlive_its_pool)
+{
+    sg_pool *pool = sg_pool_create();
+    int *object = sg_pool_alloc(pool, sizeof *object);
+    sg_pool_destroy(pool);
+    *object = 1;
+    sg_pool_free(object);
 }

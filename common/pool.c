@@ -1,8 +1,9 @@
-#include "server/pool.h"
+#include "common/pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Classes count in units of 64 bytes: 1 to 8 units one by one, then eight classes to each doubling. */
 #define UNIT_BYTES 64u
@@ -101,4 +102,24 @@ void sg_pool_put(sg_pool_buffer *buffer)
         buffer->next = top;
     while (!atomic_compare_exchange_weak_explicit(stack, &top, buffer, memory_order_acq_rel, memory_order_relaxed));
     drop_hold(pool);
+}
+
+/* Lies before the bytes of a small object. */
+typedef struct object_head {
+    alignas(16) sg_pool_buffer *buffer;
+} object_head;
+
+void *sg_pool_alloc(sg_pool *pool, size_t n_bytes)
+{
+    sg_pool_buffer *buffer = sg_pool_get(pool, sizeof(object_head) + n_bytes);
+    SG_ASSERT(buffer != NULL);
+    object_head *head = buffer->data;
+    head->buffer = buffer;
+    return memset(head + 1, 0, n_bytes);
+}
+
+void sg_pool_free(void *object)
+{
+    if (object)
+        sg_pool_put(((object_head *)object - 1)->buffer);
 }
