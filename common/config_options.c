@@ -40,7 +40,7 @@ static const sg_config_option options[] = {
      .help = "worker indices are below it"},
     {"threads", SG_CONFIG_COUNT, AT(threads), "1", 1, 1024,
      .help = "threads of compute in each worker"},
-    {"rpc_threads", SG_CONFIG_COUNT, AT(rpc_threads), "1", 1, 64,
+    {"rpc_threads", SG_CONFIG_COUNT, AT(rpc_threads), "1", 1, 64, .shared = true,
      .help = "threads in each ps that receive, add, update and answer"},
     {"slice_bytes", SG_CONFIG_BYTES, AT(slice_bytes), "1MiB", 64, MAX_BYTES, .shared = true,
      .help = "largest slice of a variable; a multiple of 64"},
