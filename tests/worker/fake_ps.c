@@ -152,27 +152,35 @@ static void ticket(void *user, sg_rpc_call *call)
     sg_wire_parts_deinit(&parts);
 }
 
+/* With the lock held. */
+static sg_status push_take(fake_ps *ps, const sg_wire_parts *parts)
+{
+    const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)parts->head;
+    ps->last_weight = request->weight;
+    if (ps->refuse_push != SG_OK)
+        return ps->refuse_push;
+    if (request->weight > 0)
+        add(ps, parts, request->slices, request->n_slices);
+    for (size_t i = 0; i < request->n_slices; i++)
+        ps->versions[request->slices[i]] = request->steps[i] + 1;
+    return SG_OK;
+}
+
 static void push(void *user, sg_rpc_call *call)
 {
     fake_ps *ps = user;
     sg_wire_parts parts;
     if (!open_call(call, &shardgrad__v1__push_request__descriptor, &parts))
         return;
-    const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)parts.head;
     pthread_mutex_lock(&ps->mutex);
-    ps->last_weight = request->weight;
-    const sg_status refuse = ps->refuse_push;
-    if (refuse == SG_OK && request->weight > 0)
-        add(ps, &parts, request->slices, request->n_slices);
-    for (size_t i = 0; i < request->n_slices && refuse == SG_OK; i++)
-        ps->versions[request->slices[i]] = request->steps[i] + 1;
+    const sg_status status = push_take(ps, &parts);
     pthread_mutex_unlock(&ps->mutex);
     sg_wire_parts_deinit(&parts);
     Shardgrad__V1__PushResponse reply = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
-    if (refuse == SG_OK)
+    if (status == SG_OK)
         sg_rpc_call_reply(call, &reply.base, NULL, 0);
     else
-        sg_rpc_call_fail(call, refuse, "the fake refuses your push");
+        sg_rpc_call_fail(call, status, "the fake refuses your push");
 }
 
 static void piece_free(void *owner)
@@ -180,25 +188,61 @@ static void piece_free(void *owner)
     free(owner);
 }
 
-/* With the lock held: a copy of the values that were asked for; false if some do not exist yet. */
-static bool values_copy(const fake_ps *ps, const Shardgrad__V1__PullRequest *request, sg_wire_piece *piece)
+/* With the lock held: a copy of the values of these slices. */
+static sg_wire_piece values_copy(const fake_ps *ps, const uint32_t *slices, size_t n_slices)
 {
     size_t n = 0;
-    for (size_t i = 0; i < request->n_slices; i++) {
+    for (size_t i = 0; i < n_slices; i++)
+        n += ps->plan->slices[slices[i]].n_elems;
+    float *copy = malloc(n * sizeof *copy);
+    sg_wire_piece piece = {.data = copy, .release = piece_free, .owner = copy};
+    for (size_t i = 0; i < n_slices; i++) {
+        const uint64_t n_elems = ps->plan->slices[slices[i]].n_elems;
+        memcpy(copy + piece.n_bytes / sizeof *copy, ps->values + ps->first[slices[i]], n_elems * sizeof *copy);
+        piece.n_bytes += n_elems * sizeof *copy;
+    }
+    piece.n_bytes -= ps->short_pulls ? sizeof *copy : 0;
+    return piece;
+}
+
+/* With the lock held. */
+static bool versions_exist(const fake_ps *ps, const Shardgrad__V1__PullRequest *request)
+{
+    for (size_t i = 0; i < request->n_slices; i++)
         if (ps->versions[request->slices[i]] < request->versions[i])
             return false;
-        n += ps->plan->slices[request->slices[i]].n_elems;
-    }
-    float *copy = malloc(n * sizeof *copy);
-    *piece = (sg_wire_piece){.data = copy, .release = piece_free, .owner = copy};
-    for (size_t i = 0; i < request->n_slices; i++) {
-        const uint64_t n_elems = ps->plan->slices[request->slices[i]].n_elems;
-        memcpy(copy + piece->n_bytes / sizeof *copy, ps->values + ps->first[request->slices[i]],
-               n_elems * sizeof *copy);
-        piece->n_bytes += n_elems * sizeof *copy;
-    }
-    piece->n_bytes -= ps->short_pulls ? sizeof *copy : 0;
     return true;
+}
+
+/* Answers with the values that the push has made, or, with `bare_answers`, lets them be pulled. */
+static void push_pull(void *user, sg_rpc_call *call)
+{
+    fake_ps *ps = user;
+    sg_wire_parts parts;
+    if (!open_call(call, &shardgrad__v1__push_request__descriptor, &parts))
+        return;
+    const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)parts.head;
+    sg_wire_piece piece = {0};
+    pthread_mutex_lock(&ps->mutex);
+    ps->n_push_pulls++;
+    const bool held = hold(ps, call, ps->hold_push_pulls);
+    const bool bare = ps->bare_answers;
+    const sg_status status = held ? SG_OK : push_take(ps, &parts);
+    if (!held && !bare && status == SG_OK)
+        piece = values_copy(ps, request->slices, request->n_slices);
+    Shardgrad__V1__PushPullResponse reply = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
+    uint64_t *versions = calloc(request->n_slices + 1, sizeof *versions);
+    for (size_t i = 0; i < request->n_slices; i++)
+        versions[i] = request->steps[i] + 1;
+    pthread_mutex_unlock(&ps->mutex);
+    reply.versions = versions;
+    reply.n_versions = bare ? 0 : request->n_slices;
+    if (!held && status == SG_OK)
+        sg_rpc_call_reply(call, &reply.base, &piece, bare ? 0 : 1);
+    else if (!held)
+        sg_rpc_call_fail(call, status, "the fake refuses your push");
+    free(versions);
+    sg_wire_parts_deinit(&parts);
 }
 
 static void pull(void *user, sg_rpc_call *call)
@@ -208,10 +252,13 @@ static void pull(void *user, sg_rpc_call *call)
     if (!open_call(call, &shardgrad__v1__pull_request__descriptor, &parts))
         return;
     const Shardgrad__V1__PullRequest *request = (const Shardgrad__V1__PullRequest *)parts.head;
-    sg_wire_piece piece;
+    sg_wire_piece piece = {0};
     pthread_mutex_lock(&ps->mutex);
+    ps->n_pulls++;
     const bool held = hold(ps, call, ps->hold_pulls);
-    const bool there = !held && values_copy(ps, request, &piece);
+    const bool there = !held && versions_exist(ps, request);
+    if (there)
+        piece = values_copy(ps, request->slices, request->n_slices);
     pthread_mutex_unlock(&ps->mutex);
     Shardgrad__V1__PullResponse reply = SHARDGRAD__V1__PULL_RESPONSE__INIT;
     reply.n_versions = request->n_versions;
@@ -259,6 +306,7 @@ fake_ps *fake_ps_create(void)
         {"/shardgrad.v1.ParameterService/Initialize", initialize, ps},
         {"/shardgrad.v1.ParameterService/Push", push, ps},
         {"/shardgrad.v1.ParameterService/Pull", pull, ps},
+        {"/shardgrad.v1.ParameterService/PushPull", push_pull, ps},
     };
     sg_error err;
     const sg_rpc_server_options options = {.address = "127.0.0.1:0",
@@ -275,7 +323,7 @@ fake_ps *fake_ps_create(void)
 void fake_ps_destroy(fake_ps *ps)
 {
     pthread_mutex_lock(&ps->mutex);
-    ps->hold_pulls = ps->hold_tickets = false;
+    ps->hold_pulls = ps->hold_push_pulls = ps->hold_tickets = false;
     for (; ps->n_held > 0; ps->n_held--)
         sg_rpc_call_fail(ps->held[ps->n_held - 1], SG_UNAVAILABLE, "the fake goes");
     pthread_mutex_unlock(&ps->mutex);

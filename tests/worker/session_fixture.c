@@ -138,6 +138,25 @@ static void answer_pull(peer *p, sg_session_action *take_call)
     peer_answer(p, take_call, &reply.base);
 }
 
+/* With the versions that the push makes. */
+static void answer_push_pull(peer *p, sg_session_action *take_call)
+{
+    const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)take_call->body;
+    uint64_t versions[PEER_MAX_SLICES];
+    Shardgrad__V1__PushPullResponse reply = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
+    for (size_t i = 0; i < request->n_slices; i++)
+        versions[i] = request->steps[i] + 1;
+    reply.n_versions = request->n_slices;
+    reply.versions = versions;
+    peer_answer(p, take_call, &reply.base);
+}
+
+void peer_answer_bare(peer *p, sg_session_action *take_call)
+{
+    Shardgrad__V1__PushPullResponse reply = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
+    peer_answer(p, take_call, &reply.base);
+}
+
 void peer_answer_well(peer *p, sg_session_action *take_call, uint64_t step)
 {
     Shardgrad__V1__DeclareResponse declare = SHARDGRAD__V1__DECLARE_RESPONSE__INIT;
@@ -169,6 +188,9 @@ void peer_answer_well(peer *p, sg_session_action *take_call, uint64_t step)
         break;
     case SG_SESSION_PULL:
         answer_pull(p, take_call);
+        break;
+    case SG_SESSION_PUSH_PULL:
+        answer_push_pull(p, take_call);
         break;
     case SG_SESSION_HEARTBEAT:
         peer_answer(p, take_call, &heartbeat.base);

@@ -14,6 +14,7 @@
 #define PEER_MESSAGE_BYTES 128u
 #define PEER_INCARNATION   ((1ull << 32) | 5u)
 #define PEER_MAX           512u
+#define PEER_MAX_SLICES    64u
 
 typedef struct peer {
     sg_session *session;
@@ -41,6 +42,8 @@ void peer_answer(peer *p, sg_session_action *take_call, const ProtobufCMessage *
 void peer_fail(peer *p, sg_session_action *take_call, sg_status status, const char *text);
 /* Answers as a good peer would. */
 void peer_answer_well(peer *p, sg_session_action *take_call, uint64_t step);
+/* A push_pull: acknowledged, without values. */
+void peer_answer_bare(peer *p, sg_session_action *take_call);
 void peer_answer_all(peer *p, sg_session_method method);
 
 /* The end of this task, which must have come; NULL if not. Valid until the next. */

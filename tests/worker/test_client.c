@@ -193,6 +193,44 @@ Test(client, a_step_can_be_sent_in_pieces)
     sg_client_close(client);
 }
 
+/* Both kinds of answer: with the values, and without. */
+static void push_pull_steps(bool bare)
+{
+    fake_ps_set(ps, bare_answers, bare);
+    fill(value, N, 0), fill(gradient, N, 1), fill(other_value, 8, 0), fill(other_gradient, 8, 1);
+    sg_client *client = open_declared(variables, 2);
+    sg_step step = {0};
+    for (begin(client, &step); step.number < 3; begin(client, &step)) {
+        step.examples = 5;
+        sg_op *ops[2];
+        for (uint32_t i = 2; i-- > 0;)
+            cr_assert_eq(sg_client_push_pull(client, &step, &i, 1, &ops[i], NULL), SG_OK);
+        for (uint32_t i = 0; i < 2; i++) {
+            cr_assert_eq(sg_op_wait(ops[i], UINT64_MAX, NULL), SG_OK);
+            cr_assert_eq(i == 0 ? value[7] : other_value[7], (float)step.number + 1);
+            sg_op_destroy(ops[i]);
+        }
+    }
+    await_reported(15);
+    sg_client_info info;
+    sg_client_get_info(client, &info);
+    cr_assert_eq(info.pushed_bytes, 3 * (N + 8) * sizeof(float));
+    cr_assert_eq(info.pulled_bytes, 3 * (N + 8) * sizeof(float));
+    cr_assert_eq(fake_ps_count(ps, &ps->n_pulls), bare ? 6 : 0);
+    cr_assert_eq(fake_ps_count(ps, &ps->n_push_pulls), 6);
+    sg_client_close(client);
+}
+
+Test(client, a_push_pull_brings_the_values_that_it_makes)
+{
+    push_pull_steps(false);
+}
+
+Test(client, a_push_pull_whose_values_are_not_there_yet_pulls_them)
+{
+    push_pull_steps(true);
+}
+
 Test(client, misuse_is_an_error_and_harms_nothing)
 {
     sg_client *client = open_to(ps->address);

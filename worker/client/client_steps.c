@@ -31,12 +31,15 @@ static sg_op *pull_begin(sg_client *client, uint32_t group, uint64_t version, co
         group);
 }
 
-static sg_status push_begin(sg_client *client, const sg_step *step, uint64_t weight, const uint32_t *slices, size_t n,
-                            sg_op **op, sg_error *err)
+/* sg_session_push or sg_session_push_pull. */
+typedef sg_status (*push_fn)(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_step *step,
+                             uint64_t weight, const uint32_t *slices, size_t n, uint64_t *task, sg_error *err);
+
+static sg_status push_begin(sg_client *client, push_fn push, const sg_step *step, uint64_t weight,
+                            const uint32_t *slices, size_t n, sg_op **op, sg_error *err)
 {
     uint64_t task;
-    const sg_status status =
-        sg_session_push(client->session, sg_clock_ms(), UINT64_MAX, step, weight, slices, n, &task, err);
+    const sg_status status = push(client->session, sg_clock_ms(), UINT64_MAX, step, weight, slices, n, &task, err);
     if (status == SG_OK)
         *op = op_of_group(client, task, step->group);
     return status;
@@ -169,7 +172,7 @@ static sg_status exchange_begin(sg_client *client, const sg_step *step, uint64_t
     if (status != SG_OK)
         return status;
     sg_client_group *group = &client->groups[step->group];
-    status = push_begin(client, step, weight, group->slices, group->n_slices, push, err);
+    status = push_begin(client, sg_session_push, step, weight, group->slices, group->n_slices, push, err);
     if (status == SG_OK && client->sync)
         *pull = pull_begin(client, step->group, step->number + 1, group->slices, group->n_slices);
     return status;
@@ -262,8 +265,8 @@ static void step_note(sg_client *client, const sg_step *step)
         group->step = *step;
 }
 
-sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
-                         sg_op **op, sg_error *err)
+static sg_status send_begin(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
+                            push_fn push, sg_op **op, sg_error *err)
 {
     uint32_t *slices = NULL;
     size_t n_slices = 0;
@@ -272,12 +275,24 @@ sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t 
     if (status == SG_OK)
         status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
     if (status == SG_OK)
-        status = push_begin(client, step, step->examples, slices, n_slices, op, err);
+        status = push_begin(client, push, step, step->examples, slices, n_slices, op, err);
     if (status == SG_OK)
         step_note(client, step);
     sg_client_unlock(client);
     free(slices);
     return status;
+}
+
+sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
+                         sg_op **op, sg_error *err)
+{
+    return send_begin(client, step, variables, n_variables, sg_session_push, op, err);
+}
+
+sg_status sg_client_push_pull(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
+                              sg_op **op, sg_error *err)
+{
+    return send_begin(client, step, variables, n_variables, sg_session_push_pull, op, err);
 }
 
 sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,

@@ -32,8 +32,9 @@ typedef enum sg_session_method {
     SG_SESSION_INITIALIZE, /* data from the value buffers of the slices */
     SG_SESSION_INITIALIZED,
     SG_SESSION_TICKET,
-    SG_SESSION_PUSH, /* data from the gradient buffers */
-    SG_SESSION_PULL, /* the reply's data goes to the value buffers */
+    SG_SESSION_PUSH,      /* data from the gradient buffers */
+    SG_SESSION_PULL,      /* the reply's data goes to the value buffers */
+    SG_SESSION_PUSH_PULL, /* both */
     SG_SESSION_HEARTBEAT,
     SG_SESSION_LEAVE,
 } sg_session_method;
@@ -96,6 +97,11 @@ uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadli
 SG_MUST_USE sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_step *step,
                                       uint64_t weight, const uint32_t *slices, size_t n_slices, uint64_t *task,
                                       sg_error *err);
+/* The same, and brings the version that the push makes of these slices (async: the newest): with the answer of the push
+ * where that has it, by a pull of its own where it has not. */
+SG_MUST_USE sg_status sg_session_push_pull(sg_session *session, uint64_t now_ms, uint64_t deadline_ms,
+                                           const sg_step *step, uint64_t weight, const uint32_t *slices,
+                                           size_t n_slices, uint64_t *task, sg_error *err);
 /* Pulls `version` (sync: exactly; async: at least; frozen variables: 0) of these slices. */
 uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint64_t version,
                          const uint32_t *slices, size_t n_slices);

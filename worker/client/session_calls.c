@@ -43,12 +43,19 @@ static const method_row methods[] = {
                          sg_session_data_answered, sg_session_data_refused},
     [SG_SESSION_PULL] = {&shardgrad__v1__pull_request__descriptor, &shardgrad__v1__pull_response__descriptor,
                          sg_session_data_answered, sg_session_data_refused},
+    [SG_SESSION_PUSH_PULL] = {&shardgrad__v1__push_request__descriptor, &shardgrad__v1__push_pull_response__descriptor,
+                              sg_session_data_answered, sg_session_data_refused},
     [SG_SESSION_HEARTBEAT] = {&shardgrad__v1__heartbeat_request__descriptor,
                               &shardgrad__v1__heartbeat_response__descriptor, sg_session_join_answered,
                               sg_session_heartbeat_refused},
     [SG_SESSION_LEAVE] = {&shardgrad__v1__leave_request__descriptor, &shardgrad__v1__leave_response__descriptor,
                           sg_session_join_answered, NULL},
 };
+
+bool sg_session_is_push(sg_session_method method)
+{
+    return method == SG_SESSION_PUSH || method == SG_SESSION_PUSH_PULL;
+}
 
 void sg_session_peer_init(sg_session_peer *peer, const char *address)
 {
@@ -75,7 +82,7 @@ static sg_session_request *request_create(sg_session *session, sg_session_task *
     protobuf_c_message_pack(message, request->packed);
     if (task != NULL)
         task->n_requests++;
-    if (method == SG_SESSION_PUSH)
+    if (sg_session_is_push(method))
         session->n_pushes++;
     return request;
 }
@@ -127,7 +134,7 @@ static void request_detach(sg_session *session, sg_session_request *request)
     } else {
         TAILQ_REMOVE(&session->lanes[request->lane].queue, request, link);
     }
-    if (request->method == SG_SESSION_PUSH)
+    if (sg_session_is_push(request->method))
         push_settle(session, request);
     if (request->method == SG_SESSION_TICKET && session->groups[request->group].asking == request)
         session->groups[request->group].asking = NULL;
@@ -233,7 +240,7 @@ static void request_send(sg_session *session, sg_session_request *request, uint6
 
 static bool slices_are_free(const sg_session *session, const sg_session_request *request)
 {
-    if (request->method != SG_SESSION_PUSH)
+    if (!sg_session_is_push(request->method))
         return true;
     for (size_t i = 0; i < request->n_slices; i++)
         if (session->slices[request->slices[i]].push_under_way)
@@ -250,7 +257,7 @@ static void lane_send(sg_session *session, sg_session_lane *lane, uint64_t now_m
         TAILQ_REMOVE(&lane->queue, request, link);
         TAILQ_INSERT_TAIL(&session->active, request, link);
         lane->n_active++;
-        if (request->method == SG_SESSION_PUSH)
+        if (sg_session_is_push(request->method))
             for (size_t i = 0; i < request->n_slices; i++)
                 session->slices[request->slices[i]].push_under_way = true;
         request_send(session, request, now_ms);

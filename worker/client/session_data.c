@@ -62,6 +62,7 @@ uint64_t sg_session_slice_version(const sg_session *session, uint32_t slice)
 
 typedef struct push_plan {
     sg_session_task *task;
+    sg_session_method method;
     const sg_session_held *held;
     uint64_t weight;
 } push_plan;
@@ -84,7 +85,7 @@ static void push_add(sg_session *session, void *user, uint32_t ps, uint32_t *sli
     request.n_slices = n;
     request.steps = steps;
     request.n_steps = n;
-    sg_session_request_add_data(session, push->task, SG_SESSION_PUSH, ps, slices, n, step, &request.base)->weighs =
+    sg_session_request_add_data(session, push->task, push->method, ps, slices, n, step, &request.base)->weighs =
         push->weight != 0;
     free(steps);
 }
@@ -128,8 +129,9 @@ static sg_status push_check(const sg_session *session, const sg_step *step, cons
     return status;
 }
 
-sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_step *step,
-                          uint64_t weight, const uint32_t *slices, size_t n_slices, uint64_t *task, sg_error *err)
+static sg_status push_begin(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, sg_session_method method,
+                            const sg_step *step, uint64_t weight, const uint32_t *slices, size_t n_slices,
+                            uint64_t *task, sg_error *err)
 {
     sg_status status = sg_session_failed(session, err);
     if (status != SG_OK)
@@ -144,7 +146,7 @@ sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadlin
     if ((status = slices_sort(session, slices, n_slices, &sorted, err)) != SG_OK)
         return status;
     if ((status = push_check(session, step, sorted, n_slices, err)) == SG_OK) {
-        push_plan push = {.held = held, .weight = weight};
+        push_plan push = {.method = method, .held = held, .weight = weight};
         push.task = sg_session_task_add(session, SG_SESSION_TASK_PUSH, now_ms, deadline_ms);
         push.task->group = step->group;
         *task = push.task->number;
@@ -159,8 +161,31 @@ sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadlin
     return status;
 }
 
-static void push_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
-                          const Shardgrad__V1__PushResponse *reply)
+sg_status sg_session_push(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_step *step,
+                          uint64_t weight, const uint32_t *slices, size_t n_slices, uint64_t *task, sg_error *err)
+{
+    return push_begin(session, now_ms, deadline_ms, SG_SESSION_PUSH, step, weight, slices, n_slices, task, err);
+}
+
+sg_status sg_session_push_pull(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_step *step,
+                               uint64_t weight, const uint32_t *slices, size_t n_slices, uint64_t *task, sg_error *err)
+{
+    return push_begin(session, now_ms, deadline_ms, SG_SESSION_PUSH_PULL, step, weight, slices, n_slices, task, err);
+}
+
+static void non_finite_tell(sg_session *session, uint64_t now_ms, const sg_session_request *request, size_t n_slices)
+{
+    session->non_finite += n_slices;
+    const uint64_t n = sg_log_pace_count(&session->non_finite_pace, now_ms);
+    if (n > 0)
+        sg_session_log(session, SG_LOG_WARN, "non_finite",
+                       "pushes=%" PRIu64 " group=%" PRIu32 " step=%" PRIu64 " slices=%zu message=\"left out\"", n,
+                       request->group, request->at, n_slices);
+}
+
+/* The contributions of this request are stored. */
+static void push_acknowledged(sg_session *session, uint64_t now_ms, const sg_session_request *request,
+                              size_t n_non_finite)
 {
     sg_session_group *group = &session->groups[request->group];
     sg_session_held *held = sg_session_held_find(session, request->group, request->at);
@@ -169,16 +194,8 @@ static void push_answered(sg_session *session, uint64_t now_ms, sg_session_reque
         if (held->n_acknowledged == group->n_slices)
             group->pushed = sg_session_is_sync(session) ? request->at + 1 : group->pushed + 1;
     }
-    if (reply->n_non_finite > 0 && request->weighs) {
-        session->non_finite += reply->n_non_finite;
-        uint64_t n = sg_log_pace_count(&session->non_finite_pace, now_ms);
-        if (n > 0)
-            sg_session_log(session, SG_LOG_WARN, "non_finite",
-                           "pushes=%" PRIu64 " group=%" PRIu32 " step=%" PRIu64 " slices=%zu message=\"left out\"", n,
-                           request->group, request->at, reply->n_non_finite);
-    }
-    if (request->task->n_requests == 0)
-        sg_session_task_end(session, request->task, NULL, SG_OK, "%s", "");
+    if (n_non_finite > 0 && request->weighs)
+        non_finite_tell(session, now_ms, request, n_non_finite);
 }
 
 bool sg_session_is_pushed(const sg_session *session, const sg_step *step)
@@ -244,41 +261,67 @@ uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline
     return number;
 }
 
-static bool pull_versions_take(sg_session *session, const sg_session_request *request,
-                               const Shardgrad__V1__PullResponse *reply)
+static bool versions_take(sg_session *session, const sg_session_request *request, uint64_t version,
+                          const uint64_t *versions, size_t n_versions)
 {
-    bool good = reply->n_versions == request->n_slices;
+    bool good = n_versions == request->n_slices;
     for (size_t i = 0; i < request->n_slices; i++) {
         sg_session_slice *slice = &session->slices[request->slices[i]];
-        const uint64_t want = slice->trained ? request->at : 0;
-        if (good && (reply->versions[i] < want || (sg_session_is_sync(session) && reply->versions[i] != want)))
+        const uint64_t want = slice->trained ? version : 0;
+        if (good && (versions[i] < want || (sg_session_is_sync(session) && versions[i] != want)))
             good = false;
-        slice->version = good ? reply->versions[i] : SG_SESSION_NO_VERSION;
+        slice->version = good ? versions[i] : SG_SESSION_NO_VERSION;
     }
     return good;
 }
 
-static void pull_answered(sg_session *session, sg_session_request *request, const Shardgrad__V1__PullResponse *reply)
+/* --- answers --------------------------------------------------------------------------------------------------- */
+
+static void task_end_if_done(sg_session *session, sg_session_task *task)
 {
-    if (!pull_versions_take(session, request, reply))
-        sg_session_task_end(session, request->task, NULL, SG_INTERNAL,
-                            "ps %" PRIu32 " (%s) answered a pull of version %" PRIu64 " with other versions",
-                            request->target, session->peers[request->target].address, request->at);
-    else if (request->task->kind == SG_SESSION_TASK_DECLARE)
-        sg_session_declare_pulled(session, request->task);
-    else if (request->task->n_requests == 0)
-        sg_session_task_end(session, request->task, NULL, SG_OK, "%s", "");
+    if (task->n_requests > 0)
+        return;
+    if (task->kind == SG_SESSION_TASK_DECLARE)
+        sg_session_declare_pulled(session, task);
+    else
+        sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
 }
 
-/* --- answers --------------------------------------------------------------------------------------------------- */
+static void pulled(sg_session *session, sg_session_request *request, uint64_t version, const uint64_t *versions,
+                   size_t n_versions)
+{
+    if (versions_take(session, request, version, versions, n_versions))
+        task_end_if_done(session, request->task);
+    else
+        sg_session_task_end(session, request->task, NULL, SG_INTERNAL,
+                            "ps %" PRIu32 " (%s) answered a pull of version %" PRIu64 " with other versions",
+                            request->target, session->peers[request->target].address, version);
+}
+
+/* An answer without values says that another worker is waited for: they are pulled. */
+static void push_pull_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
+                               const Shardgrad__V1__PushPullResponse *reply)
+{
+    const uint64_t version = sg_session_is_sync(session) ? request->at + 1 : 0;
+    push_acknowledged(session, now_ms, request, reply->n_non_finite);
+    if (reply->n_versions > 0)
+        pulled(session, request, version, reply->versions, reply->n_versions);
+    else
+        sg_session_pull_add(session, request->task, version, request->slices, request->n_slices);
+}
 
 void sg_session_data_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
                               const ProtobufCMessage *reply)
 {
-    if (request->method == SG_SESSION_PUSH)
-        push_answered(session, now_ms, request, (const Shardgrad__V1__PushResponse *)reply);
-    else
-        pull_answered(session, request, (const Shardgrad__V1__PullResponse *)reply);
+    if (request->method == SG_SESSION_PUSH) {
+        push_acknowledged(session, now_ms, request, ((const Shardgrad__V1__PushResponse *)reply)->n_non_finite);
+        task_end_if_done(session, request->task);
+    } else if (request->method == SG_SESSION_PUSH_PULL) {
+        push_pull_answered(session, now_ms, request, (const Shardgrad__V1__PushPullResponse *)reply);
+    } else {
+        const Shardgrad__V1__PullResponse *values = (const Shardgrad__V1__PullResponse *)reply;
+        pulled(session, request, request->at, values->versions, values->n_versions);
+    }
 }
 
 /* Version 0 is gone for one who declares when training has begun: its values come with its first step. */

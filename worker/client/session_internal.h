@@ -51,9 +51,9 @@ typedef struct sg_session_request {
     sg_session_method method;
     uint32_t target;  /* index of a ps, or SG_SESSION_COORDINATOR */
     uint32_t lane;    /* or SG_SESSION_NO_LANE */
-    uint32_t group;   /* TICKET, PUSH */
-    uint64_t at;      /* PUSH: step; PULL: version */
-    bool weighs;      /* PUSH: weight is not 0 */
+    uint32_t group;   /* TICKET, pushes */
+    uint64_t at;      /* pushes: step; PULL: version */
+    bool weighs;      /* pushes: weight is not 0 */
     uint32_t *slices; /* data calls: [n_slices], ascending */
     size_t n_slices;
     uint8_t *packed; /* the message */
@@ -192,6 +192,8 @@ void sg_session_requests_drop_all(sg_session *session);
 /* Emits CALL for whatever may be sent now. */
 void sg_session_send_due(sg_session *session, uint64_t now_ms);
 sg_session_peer *sg_session_peer_of(sg_session *session, uint32_t target);
+/* PUSH or PUSH_PULL. */
+bool sg_session_is_push(sg_session_method method);
 void sg_session_peer_init(sg_session_peer *peer, const char *address);
 /* Cuts `slices` ([n], ascending) into lists of one ps and at most message_bytes; calls `each` for every one. */
 typedef void (*sg_session_pack_fn)(sg_session *session, void *user, uint32_t ps, uint32_t *slices, size_t n);

@@ -26,6 +26,7 @@ static const struct {
     [SG_SESSION_TICKET] = {COORDINATOR_PATH("Ticket"), &shardgrad__v1__ticket_response__descriptor},
     [SG_SESSION_PUSH] = {PARAMETER_PATH("Push"), &shardgrad__v1__push_response__descriptor},
     [SG_SESSION_PULL] = {PARAMETER_PATH("Pull"), &shardgrad__v1__pull_response__descriptor},
+    [SG_SESSION_PUSH_PULL] = {PARAMETER_PATH("PushPull"), &shardgrad__v1__push_pull_response__descriptor},
     [SG_SESSION_HEARTBEAT] = {COORDINATOR_PATH("Heartbeat"), &shardgrad__v1__heartbeat_response__descriptor},
     [SG_SESSION_LEAVE] = {COORDINATOR_PATH("Leave"), &shardgrad__v1__leave_response__descriptor},
 };
@@ -116,6 +117,7 @@ static size_t slices_of(const sg_session_action *action, const uint32_t **slices
         *slices = ((const Shardgrad__V1__InitializeRequest *)action->body)->slices;
         return ((const Shardgrad__V1__InitializeRequest *)action->body)->n_slices;
     case SG_SESSION_PUSH:
+    case SG_SESSION_PUSH_PULL:
         *slices = ((const Shardgrad__V1__PushRequest *)action->body)->slices;
         return ((const Shardgrad__V1__PushRequest *)action->body)->n_slices;
     case SG_SESSION_PULL:
@@ -149,11 +151,16 @@ static uint64_t slices_bytes(const sg_client_call *call)
     return bytes;
 }
 
+static bool is_push(const sg_client_call *call)
+{
+    return call->action.method == SG_SESSION_PUSH || call->action.method == SG_SESSION_PUSH_PULL;
+}
+
 /* Slices that lie next to each other become one piece. */
 static size_t pieces_make(sg_client_call *call, sg_wire_piece **pieces)
 {
     const uint32_t *slices;
-    const bool gradient = call->action.method == SG_SESSION_PUSH;
+    const bool gradient = is_push(call);
     const size_t n = call->action.method == SG_SESSION_PULL ? 0 : slices_of(&call->action, &slices);
     sg_wire_piece *list = sg_xcalloc(n + 1, sizeof *list);
     size_t n_list = 0;
@@ -174,20 +181,47 @@ static size_t pieces_make(sg_client_call *call, sg_wire_piece **pieces)
 
 /* --- replies --------------------------------------------------------------------------------------------------- */
 
-static sg_status values_take(sg_client_call *call, const sg_wire_parts *parts, sg_error *err)
+/* What the answer says of the values in it. */
+typedef struct values_head {
+    Shardgrad__V1__DataType dtype;
+    size_t n_versions;
+} values_head;
+
+static sg_status values_check(const sg_client_call *call, const values_head *head, size_t data_bytes, size_t n,
+                              sg_error *err)
 {
-    const Shardgrad__V1__PullResponse *reply = (const Shardgrad__V1__PullResponse *)parts->head;
-    const uint32_t *slices;
-    const size_t n = slices_of(&call->action, &slices);
     const uint64_t want = slices_bytes(call);
-    if (reply->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
-        reply->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
+    if (head->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
+        head->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
         return sg_error_set(err, SG_INTERNAL, "ps %" PRIu32 " sent values of type %d, not float32", call->action.target,
-                            (int)reply->dtype);
-    if (parts->data_bytes != want || reply->n_versions != n)
+                            (int)head->dtype);
+    if (data_bytes != want || head->n_versions != n)
         return sg_error_set(err, SG_INTERNAL,
                             "ps %" PRIu32 " sent %zu bytes and %zu versions, wanted %" PRIu64 " and %zu",
-                            call->action.target, parts->data_bytes, reply->n_versions, want, n);
+                            call->action.target, data_bytes, head->n_versions, want, n);
+    return SG_OK;
+}
+
+/* Copies the values of the answer, if there are any, to where they belong. */
+static sg_status values_take(sg_client_call *call, const sg_wire_parts *parts, sg_error *err)
+{
+    values_head head;
+    if (call->action.method == SG_SESSION_PULL) {
+        const Shardgrad__V1__PullResponse *reply = (const Shardgrad__V1__PullResponse *)parts->head;
+        head = (values_head){.dtype = reply->dtype, .n_versions = reply->n_versions};
+    } else if (call->action.method == SG_SESSION_PUSH_PULL) {
+        const Shardgrad__V1__PushPullResponse *reply = (const Shardgrad__V1__PushPullResponse *)parts->head;
+        head = (values_head){.dtype = reply->dtype, .n_versions = reply->n_versions};
+        if (head.n_versions == 0 && parts->data_bytes == 0)
+            return SG_OK;
+    } else {
+        return SG_OK;
+    }
+    const uint32_t *slices;
+    const size_t n = slices_of(&call->action, &slices);
+    const sg_status status = values_check(call, &head, parts->data_bytes, n, err);
+    if (status != SG_OK)
+        return status;
     sg_span_reader reader;
     sg_span_reader_init(&reader, parts->spans, parts->n_spans, SIZE_MAX);
     for (size_t i = 0; i < n; i++) {
@@ -198,12 +232,11 @@ static sg_status values_take(sg_client_call *call, const sg_wire_parts *parts, s
     return SG_OK;
 }
 
-static void bytes_count(const sg_client_call *call)
+static void bytes_count(const sg_client_call *call, size_t data_bytes)
 {
-    if (call->action.method == SG_SESSION_PUSH)
+    if (is_push(call))
         call->client->pushed_bytes += slices_bytes(call);
-    else if (call->action.method == SG_SESSION_PULL)
-        call->client->pulled_bytes += slices_bytes(call);
+    call->client->pulled_bytes += data_bytes;
 }
 
 void sg_transport_unref(sg_client_call *call, uint32_t n_references)
@@ -217,16 +250,16 @@ void sg_transport_unref(sg_client_call *call, uint32_t n_references)
 }
 
 /* Gives n_references of the call back. */
-static void call_report(sg_client_call *call, sg_status status, const sg_error *error, const ProtobufCMessage *head,
+static void call_report(sg_client_call *call, sg_status status, const sg_error *error, const sg_wire_parts *parts,
                         uint32_t n_references)
 {
     sg_client *client = call->client;
     sg_op *op = call->op;
     sg_client_lock(client);
     if (status == SG_OK)
-        bytes_count(call);
+        bytes_count(call, parts->data_bytes);
     sg_session_on_reply(client->session, sg_clock_ms(), call->action.call, status,
-                        error == NULL ? NULL : error->message, head);
+                        error == NULL ? NULL : error->message, status == SG_OK ? parts->head : NULL);
     if (op != NULL) {
         TAILQ_REMOVE(&op->calls, call, link);
         sg_op_settle(op);
@@ -243,10 +276,10 @@ static void call_done(void *user, sg_status status, const sg_error *error, const
     if (status == SG_OK) {
         error = &err;
         status = sg_wire_unpack(reply, methods[call->action.method].reply, &parts, &err);
-        if (status == SG_OK && call->action.method == SG_SESSION_PULL)
+        if (status == SG_OK)
             status = values_take(call, &parts, &err);
     }
-    call_report(call, status, status == SG_OK ? NULL : error, status == SG_OK ? parts.head : NULL, 1);
+    call_report(call, status, status == SG_OK ? NULL : error, &parts, 1);
     sg_wire_parts_deinit(&parts);
 }
 
