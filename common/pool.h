@@ -24,7 +24,8 @@ typedef struct sg_pool_buffer {
 } sg_pool_buffer;
 
 sg_pool *sg_pool_create(void);
-/* No more get; its memory is freed when the last buffer has been put. NULL is fine. */
+/* No more get, except by who still holds a buffer of it; its memory is freed when the last one has been put. NULL is
+ * fine. */
 void sg_pool_destroy(sg_pool *pool);
 
 /* NULL without memory. Any thread. */

@@ -2,7 +2,6 @@
  *
  * Its memory is freed when every batch that was started for it has reported its end: the reply's, and the watch's if
  * there is one. gRPC writes into the struct until then. */
-#include <stdlib.h>
 #include <string.h>
 
 #include <grpc/slice.h>
@@ -24,7 +23,7 @@ static void call_release(sg_rpc_call *call)
     grpc_call_details_destroy(&call->details);
     sg_wire_message_deinit(&call->request);
     gpr_free(call->peer);
-    free(call);
+    sg_pool_free(call);
     sg_rpc_server_unhold(server);
 }
 
@@ -92,9 +91,10 @@ static void on_closed(sg_rpc_event *event, bool ok)
 
 void sg_rpc_call_arm(sg_rpc_queue *queue, const sg_rpc_route *route)
 {
-    sg_rpc_call *call = sg_xcalloc(1, sizeof(*call));
+    sg_rpc_call *call = sg_pool_alloc(queue->server->pool, sizeof(*call));
     sg_rpc_server_hold(queue->server);
     call->server = queue->server;
+    call->request.pool = queue->server->pool;
     call->queue = queue;
     call->route = route;
     atomic_init(&call->refs, 1);
@@ -113,6 +113,11 @@ void sg_rpc_call_arm(sg_rpc_queue *queue, const sg_rpc_route *route)
 const sg_wire_message *sg_rpc_call_request(const sg_rpc_call *call)
 {
     return &call->request;
+}
+
+sg_wire_message *sg_rpc_call_take_request(sg_rpc_call *call)
+{
+    return sg_wire_message_take(call->server->pool, &call->request);
 }
 
 uint64_t sg_rpc_call_deadline_ms(const sg_rpc_call *call)
@@ -188,16 +193,16 @@ static void send_answer(sg_rpc_call *call, sg_wire_message *message, const sg_er
 
 void sg_rpc_call_reply(sg_rpc_call *call, const ProtobufCMessage *head, const sg_wire_piece *pieces, size_t n_pieces)
 {
-    sg_wire_message *message = NULL;
+    sg_wire_message message = {0};
     sg_error err;
-    sg_status status = sg_wire_pack(head, pieces, n_pieces, &message, &err);
+    sg_status status = sg_wire_pack_into(call->server->pool, head, pieces, n_pieces, &message, &err);
     size_t limit = (size_t)call->server->message_limit;
-    if (status == SG_OK && sg_wire_message_bytes(message) > limit)
+    if (status == SG_OK && sg_wire_message_bytes(&message) > limit)
         status = sg_error_set(&err, SG_EXHAUSTED, "the answer has %zu bytes, at most %zu are allowed",
-                              sg_wire_message_bytes(message), limit);
+                              sg_wire_message_bytes(&message), limit);
     begin_answer(call);
-    send_answer(call, status == SG_OK ? message : NULL, status == SG_OK ? NULL : &err);
-    sg_wire_message_destroy(message);
+    send_answer(call, status == SG_OK ? &message : NULL, status == SG_OK ? NULL : &err);
+    sg_wire_message_deinit(&message);
 }
 
 void sg_rpc_call_fail(sg_rpc_call *call, sg_status status, const char *format, ...)

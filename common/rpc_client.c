@@ -41,6 +41,7 @@ struct sg_rpc_client {
     pthread_t *threads;
     uint32_t n_threads;
     uint64_t message_bytes;
+    sg_pool *pool;
     const sg_log *log;
     /* guarded by mutex; taken before a pending's */
     pthread_mutex_t mutex;
@@ -89,6 +90,7 @@ sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options)
     sg_rpc_client *client = sg_xcalloc(1, sizeof(*client));
     client->queue = grpc_completion_queue_create_for_next(NULL);
     client->message_bytes = options->message_bytes;
+    client->pool = sg_pool_create();
     client->log = options->log;
     pthread_mutex_init(&client->mutex, NULL);
     pthread_cond_init(&client->idle, NULL);
@@ -97,6 +99,11 @@ sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options)
     for (uint32_t i = 0; i < client->n_threads; i++)
         SG_ASSERT(pthread_create(&client->threads[i], NULL, poller_run, client->queue) == 0);
     return client;
+}
+
+sg_pool *sg_rpc_client_pool(const sg_rpc_client *client)
+{
+    return client->pool;
 }
 
 sg_rpc_channel *sg_rpc_client_channel(sg_rpc_client *client, const char *address)
@@ -122,6 +129,11 @@ sg_rpc_channel *sg_rpc_client_channel(sg_rpc_client *client, const char *address
 const char *sg_rpc_channel_address(const sg_rpc_channel *channel)
 {
     return channel->address;
+}
+
+sg_pool *sg_rpc_channel_pool(const sg_rpc_channel *channel)
+{
+    return channel->client->pool;
 }
 
 static void channels_destroy(sg_rpc_channel *channel)
@@ -155,6 +167,7 @@ void sg_rpc_client_destroy(sg_rpc_client *client)
     sg_rpc_library_log_detach(client->log);
     pthread_cond_destroy(&client->idle);
     pthread_mutex_destroy(&client->mutex);
+    sg_pool_destroy(client->pool);
     free(client->threads);
     free(client);
 }
@@ -166,7 +179,7 @@ static void pending_unref(sg_rpc_pending *pending)
     if (atomic_fetch_sub_explicit(&pending->refs, 1, memory_order_acq_rel) != 1)
         return;
     pthread_mutex_destroy(&pending->mutex);
-    free(pending);
+    sg_pool_free(pending);
 }
 
 void sg_rpc_pending_release(sg_rpc_pending *pending)
@@ -267,7 +280,8 @@ static void on_done(sg_rpc_event *event, bool ok)
 static sg_rpc_pending *pending_create(sg_rpc_channel *channel, const char *path, uint64_t timeout_ms, sg_rpc_done done,
                                       void *user)
 {
-    sg_rpc_pending *pending = sg_xcalloc(1, sizeof(*pending));
+    sg_rpc_pending *pending = sg_pool_alloc(channel->client->pool, sizeof(*pending));
+    pending->reply.pool = channel->client->pool;
     atomic_init(&pending->refs, 2);
     pending->channel = channel;
     pending->path = path;

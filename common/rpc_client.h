@@ -22,10 +22,14 @@ sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options);
  * may start a call meanwhile; a callback may, and gets CANCELLED for it. NULL is fine. */
 void sg_rpc_client_destroy(sg_rpc_client *client);
 
+/* What its calls and messages are made of: for sg_wire_pack. */
+sg_pool *sg_rpc_client_pool(const sg_rpc_client *client);
+
 /* A connection of its own (not shared with other channels to the same address), made when first used and made again
  * when it was lost: an attempt at most 2 s after the last one. The client owns it. Any thread. */
 sg_rpc_channel *sg_rpc_client_channel(sg_rpc_client *client, const char *address);
 const char *sg_rpc_channel_address(const sg_rpc_channel *channel);
+sg_pool *sg_rpc_channel_pool(const sg_rpc_channel *channel); /* its client's */
 
 /* The end of a call. status OK: reply is the message, destroyed after the callback returns. Otherwise error holds the
  * peer's message (or the transport's, naming the address) and reply is NULL; it is never NULL then. Called exactly once

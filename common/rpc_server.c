@@ -59,6 +59,7 @@ static sg_rpc_server *server_alloc(const sg_rpc_server_options *options)
     atomic_init(&server->serving, false);
     atomic_init(&server->stopping, false);
     atomic_init(&server->holds, 1);
+    server->pool = sg_pool_create();
     server->log = options->log;
     server->message_limit = sg_rpc_args_message_limit(options->message_bytes);
     return server;
@@ -128,6 +129,7 @@ static void server_free(sg_rpc_server *server)
     pthread_mutex_destroy(&server->mutex);
     free(server->queues);
     free(server->routes);
+    sg_pool_destroy(server->pool);
     free(server);
 }
 
@@ -159,6 +161,11 @@ sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_serv
 uint16_t sg_rpc_server_port(const sg_rpc_server *server)
 {
     return server->port;
+}
+
+sg_pool *sg_rpc_server_pool(const sg_rpc_server *server)
+{
+    return server->pool;
 }
 
 void sg_rpc_server_set_serving(sg_rpc_server *server, bool serving)

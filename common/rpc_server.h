@@ -38,6 +38,8 @@ typedef struct sg_rpc_server_options {
  * resolve), naming the address. Destroyed by sg_rpc_server_destroy after sg_rpc_server_stop. */
 SG_MUST_USE sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_server **server, sg_error *err);
 uint16_t sg_rpc_server_port(const sg_rpc_server *server);
+/* What its calls and messages are made of, for what belongs to them. */
+sg_pool *sg_rpc_server_pool(const sg_rpc_server *server);
 
 /* What the health service says from now on: SERVING or NOT_SERVING (as it begins). Any thread. */
 void sg_rpc_server_set_serving(sg_rpc_server *server, bool serving);
@@ -50,8 +52,13 @@ void sg_rpc_server_stop(sg_rpc_server *server, uint64_t grace_ms);
 /* Stops it first, with no grace, if that was not done. NULL is fine. */
 void sg_rpc_server_destroy(sg_rpc_server *server);
 
-/* Valid until the call is answered: what sg_wire_unpack gave of it, too. */
+/* Valid until the call is answered: what sg_wire_unpack gave of `data`, too. */
 const sg_wire_message *sg_rpc_call_request(const sg_rpc_call *call);
+/* The request becomes the caller's, who destroys it, on any thread, perhaps long after the call was answered; parts
+ * unpacked from it, before or afterwards, are valid as long as it lives. What is held so counts against the memory
+ * with which gRPC receives: keep it short or small. Once, before the call is answered; sg_rpc_call_request is empty
+ * from then on. */
+sg_wire_message *sg_rpc_call_take_request(sg_rpc_call *call);
 /* When the client stops waiting, on sg_clock_ms's scale; UINT64_MAX: never. */
 uint64_t sg_rpc_call_deadline_ms(const sg_rpc_call *call);
 /* "ipv4:127.0.0.1:4242", for messages. Valid until the call is answered. */

@@ -29,6 +29,7 @@ struct sg_rpc_server {
     sg_rpc_route *routes; /* the health service's is the last */
     size_t n_routes;
     int message_limit;
+    sg_pool *pool;
     const sg_log *log;
     uint16_t port;
     bool threads_run;

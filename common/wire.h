@@ -9,6 +9,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
+#include "common/pool.h"
 #include "common/span.h"
 #include "common/status.h"
 
@@ -18,7 +19,11 @@
 /* Bound of everything in a message but `data`; gRPC's limit is message_bytes plus this. */
 #define SG_WIRE_HEAD_BYTES (1u << 20)
 
-/* A message as gRPC holds it: to be sent, or received. Owned by one thread at a time. */
+/* Pieces of at most so many bytes are copied into the message; see sg_wire_pack. */
+#define SG_WIRE_COPIED_BYTES 4096u
+
+/* A message as gRPC holds it: to be sent, or received. Owned by one thread at a time. It, and what is unpacked from
+ * it, is made of a pool, and may outlive the pool's owner. */
 typedef struct sg_wire_message sg_wire_message;
 
 /* Memory that is lent to the transport: `release(owner)` is called once, from any thread, when the transport has let
@@ -31,19 +36,23 @@ typedef struct sg_wire_piece {
     void *owner;
 } sg_wire_piece;
 
-/* Packs head and pieces; the pieces' releases are owed from here on, also on failure. Errors: EXHAUSTED if the head is
- * over SG_WIRE_HEAD_BYTES. head's own `data` field must be empty. Destroyed by sg_wire_message_destroy. */
-SG_MUST_USE sg_status sg_wire_pack(const ProtobufCMessage *head, const sg_wire_piece *pieces, size_t n_pieces,
-                                   sg_wire_message **message, sg_error *err);
+/* Packs head and pieces; the pieces' releases are owed from here on, also on failure. Bulk is lent as it lies; a piece
+ * of at most SG_WIRE_COPIED_BYTES, for which lending would cost more, is copied, and released before this returns.
+ * Errors: EXHAUSTED if the head is over SG_WIRE_HEAD_BYTES. head's own `data` field must be empty. Destroyed by
+ * sg_wire_message_destroy. */
+SG_MUST_USE sg_status sg_wire_pack(sg_pool *pool, const ProtobufCMessage *head, const sg_wire_piece *pieces,
+                                   size_t n_pieces, sg_wire_message **message, sg_error *err);
 void sg_wire_message_destroy(sg_wire_message *message); /* NULL is fine */
 size_t sg_wire_message_bytes(const sg_wire_message *message);
 
 /* A received message taken apart. The spans point into `message`, which must outlive them. */
+typedef struct sg_wire_block sg_wire_block;
 typedef struct sg_wire_parts {
-    ProtobufCMessage *head; /* its `data` is empty */
+    ProtobufCMessage *head; /* its `data` is empty; never freed by itself; who keeps it makes a copy */
     sg_span *spans;         /* bytes of `data`, [n_spans]; no span is empty */
     size_t n_spans;
     size_t data_bytes;
+    sg_wire_block *memory; /* of head and spans */
 } sg_wire_parts;
 /* What protobuf-c gives is what was sent, not what is right: a sub-message that the sender left out is NULL, a string
  * never is but need not be UTF-8 and ends at its first zero byte, an enum may hold a number that it does not name, and
@@ -53,6 +62,8 @@ typedef struct sg_wire_parts {
 SG_MUST_USE sg_status sg_wire_unpack(const sg_wire_message *message, const ProtobufCMessageDescriptor *type,
                                      sg_wire_parts *parts, sg_error *err);
 void sg_wire_parts_deinit(sg_wire_parts *parts); /* a zeroed one is fine */
+/* A copy of its own, freed by protobuf_c_message_free_unpacked(copy, NULL). */
+ProtobufCMessage *sg_wire_head_copy(const ProtobufCMessage *head);
 
 /* For tests and fuzzing: a received message made of a copy of these bytes, split into buffers of split_bytes. */
 sg_wire_message *sg_wire_message_from_bytes(const void *data, size_t n_bytes, size_t split_bytes);

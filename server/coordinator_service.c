@@ -120,7 +120,7 @@ static void send_order(sg_coordinator_service *service, const sg_coordinator_act
     bool declares = action->body->descriptor == &shardgrad__v1__ps_declare_request__descriptor;
     sg_wire_message *message;
     sg_error err;
-    sg_status status = sg_wire_pack(action->body, NULL, 0, &message, &err);
+    sg_status status = sg_wire_pack(sg_rpc_client_pool(service->options.client), action->body, NULL, 0, &message, &err);
     if (status != SG_OK) {
         on_order_reply(o, status, &err, NULL);
         return;

@@ -84,7 +84,7 @@ static sg_status pack(sg_registrar *r, sg_wire_message **message, sg_error *err)
     request.settings = s.items;
     request.report = &report;
     request.stopping = r->stopping;
-    sg_status status = sg_wire_pack(&request.base, NULL, 0, message, err);
+    sg_status status = sg_wire_pack(sg_rpc_client_pool(r->options.client), &request.base, NULL, 0, message, err);
     sg_store_report_deinit(&report);
     settings_deinit(&s);
     return status;

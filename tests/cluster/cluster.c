@@ -123,8 +123,7 @@ static void raw_done(void *user, sg_status status, const sg_error *error, const 
         call->error = *error;
     sg_wire_parts parts;
     if (status == SG_OK && sg_wire_unpack(message, call->type, &parts, &call->error) == SG_OK) {
-        call->reply = parts.head;
-        parts.head = NULL;
+        call->reply = sg_wire_head_copy(parts.head);
         sg_wire_parts_deinit(&parts);
     }
     call->is_ended = true;
@@ -138,7 +137,7 @@ sg_status cluster_raw_call(cluster_raw *raw, const char *path, const ProtobufCMe
 {
     raw_call call = {.mutex = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER, .type = reply_type};
     sg_wire_message *message;
-    cr_assert_eq(sg_wire_pack(request, NULL, 0, &message, err), SG_OK);
+    cr_assert_eq(sg_wire_pack(sg_rpc_client_pool(raw->client), request, NULL, 0, &message, err), SG_OK);
     sg_rpc_pending *pending = sg_rpc_channel_call(raw->channel, path, message, timeout_ms, raw_done, &call);
     pthread_mutex_lock(&call.mutex);
     while (!call.is_ended)

@@ -273,7 +273,9 @@ sg_wire_message *push_message(uint32_t worker, const void *data, size_t n_bytes,
     sg_wire_piece piece = {.data = c->bytes, .n_bytes = n_bytes, .release = counted_release, .owner = c};
     sg_wire_message *message;
     sg_error err;
-    cr_assert_eq(sg_wire_pack(&request.base, &piece, 1, &message, &err), SG_OK, "%s", err.message);
+    sg_pool *pool = sg_pool_create();
+    cr_assert_eq(sg_wire_pack(pool, &request.base, &piece, 1, &message, &err), SG_OK, "%s", err.message);
+    sg_pool_destroy(pool); /* the message holds it */
     return message;
 }
 

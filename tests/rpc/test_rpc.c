@@ -326,7 +326,7 @@ static sg_status health_check(const char *name, int *serving)
     Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     request.service = (char *)(uintptr_t)name;
     sg_wire_message *message;
-    cr_assert_eq(sg_wire_pack(&request.base, NULL, 0, &message, NULL), SG_OK);
+    cr_assert_eq(sg_wire_pack(sg_rpc_channel_pool(channel), &request.base, NULL, 0, &message, NULL), SG_OK);
     sg_rpc_pending_release(
         sg_rpc_channel_call(channel, "/grpc.health.v1.Health/Check", message, 10000, health_done, &h));
     outcome_wait(&h.ended, 1);

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/wire.h"
 #include "shardgrad/v1/parameter.pb-c.h"
+#include "tests/support/seed.h"
 
 TestSuite(wire, .timeout = 60);
 
@@ -84,7 +85,9 @@ static uint8_t *packed(size_t n_data, size_t *n_bytes)
     for (size_t i = 0; i < 4; i++)
         pieces[i] = (sg_wire_piece){data + cuts[i], cuts[i + 1] - cuts[i], count_release, &released};
     sg_wire_message *message;
-    cr_assert_eq(sg_wire_pack(&request.base, pieces, 4, &message, NULL), SG_OK);
+    sg_pool *pool = sg_pool_create();
+    cr_assert_eq(sg_wire_pack(pool, &request.base, pieces, 4, &message, NULL), SG_OK);
+    sg_pool_destroy(pool);
     *n_bytes = sg_wire_message_bytes(message);
     uint8_t *bytes = malloc(*n_bytes);
     sg_wire_message_copy(message, bytes);
@@ -116,23 +119,6 @@ Test(wire, packing_writes_what_protobuf_would_write)
     }
 }
 
-Test(wire, the_smallest_pieces_are_released_once_too)
-{
-    atomic_size_t released = 0;
-    uint8_t bytes[300];
-    memset(bytes, 7, sizeof(bytes));
-    sg_wire_piece pieces[24];
-    for (size_t i = 0; i < 24; i++) /* gRPC keeps slices of up to 23 bytes inside the slice, where it may */
-        pieces[i] = (sg_wire_piece){bytes, i + 1, count_release, &released};
-    Shardgrad__V1__PushRequest request = SHARDGRAD__V1__PUSH_REQUEST__INIT;
-    sg_wire_message *message;
-    cr_assert_eq(sg_wire_pack(&request.base, pieces, 24, &message, NULL), SG_OK);
-    cr_assert_eq(sg_wire_message_bytes(message), 300 + 3);
-    cr_assert_eq(atomic_load(&released), 0);
-    sg_wire_message_destroy(message);
-    cr_assert_eq(atomic_load(&released), 24);
-}
-
 Test(wire, a_head_that_is_too_large_is_not_packed_and_its_pieces_are_released)
 {
     size_t n_slices = SG_WIRE_HEAD_BYTES / 2;
@@ -143,7 +129,9 @@ Test(wire, a_head_that_is_too_large_is_not_packed_and_its_pieces_are_released)
     sg_wire_piece pieces[] = {{"ab", 2, count_release, &released}, {"", 0, count_release, &released}};
     sg_wire_message *message = NULL;
     sg_error err;
-    cr_assert_eq(sg_wire_pack(&request.base, pieces, 2, &message, &err), SG_EXHAUSTED);
+    sg_pool *pool = sg_pool_create();
+    cr_assert_eq(sg_wire_pack(pool, &request.base, pieces, 2, &message, &err), SG_EXHAUSTED);
+    sg_pool_destroy(pool);
     cr_assert_null(message);
     cr_assert_not_null(strstr(err.message, "1048576"), "%s", err.message);
     cr_assert_eq(atomic_load(&released), 2);
@@ -178,6 +166,43 @@ static void check_whole(const sg_wire_message *message, size_t n_data)
     cr_assert_eq(request->data.len, 0);
     check_data(&parts, n_data);
     sg_wire_parts_deinit(&parts);
+}
+
+/* Small, large and empty pieces in every order; the bytes come out in the order of the pieces. */
+Test(wire, small_pieces_are_copied_and_released_at_once_and_large_ones_when_the_message_has_gone)
+{
+    static const size_t sizes[] = {
+        0, 1, 23, 24, SG_WIRE_COPIED_BYTES, SG_WIRE_COPIED_BYTES + 1, 3 * SG_WIRE_COPIED_BYTES};
+    sg_pool *pool = sg_pool_create();
+    sg_seed seed = sg_seed_begin();
+    for (int round = 0; round < 300; round++) {
+        sg_wire_piece pieces[12];
+        atomic_size_t small_released = 0, large_released = 0;
+        size_t n_small = 0, n_pieces = sg_seed_below(&seed, 13), n_data = 0;
+        uint8_t *data = malloc(12 * 3 * SG_WIRE_COPIED_BYTES);
+        for (size_t i = 0; i < n_pieces; i++) {
+            size_t n_bytes = sizes[sg_seed_below(&seed, SG_ARRAY_LEN(sizes))];
+            bool small = n_bytes <= SG_WIRE_COPIED_BYTES;
+            n_small += small;
+            pieces[i] =
+                (sg_wire_piece){data + n_data, n_bytes, count_release, small ? &small_released : &large_released};
+            n_data += n_bytes;
+        }
+        for (size_t i = 0; i < n_data; i++)
+            data[i] = (uint8_t)i;
+        Shardgrad__V1__PushRequest request;
+        uint32_t numbers[40];
+        request_fill(&request, numbers, 40);
+        sg_wire_message *message;
+        cr_assert_eq(sg_wire_pack(pool, &request.base, pieces, n_pieces, &message, NULL), SG_OK);
+        cr_assert_eq(atomic_load(&small_released), n_small);
+        cr_assert_eq(atomic_load(&large_released), 0);
+        check_whole(message, n_data);
+        sg_wire_message_destroy(message);
+        cr_assert_eq(atomic_load(&large_released), n_pieces - n_small);
+        free(data);
+    }
+    sg_pool_destroy(pool);
 }
 
 Test(wire, a_message_is_read_however_its_buffers_are_split)

@@ -80,8 +80,7 @@ static void on_done(void *user, sg_status status, const sg_error *error, const s
         call->status = sg_wire_unpack(reply, call->type, &parts, &call->error);
         if (call->status == SG_OK) {
             copy_data(call, &parts);
-            call->reply = parts.head;
-            parts.head = NULL;
+            call->reply = sg_wire_head_copy(parts.head);
             sg_wire_parts_deinit(&parts);
         }
     } else {
@@ -105,7 +104,7 @@ void wire_call_start(wire_call *call, sg_rpc_channel *channel, const char *path,
     sg_wire_piece piece = {.data = lent, .n_bytes = n_values * sizeof(float), .release = free, .owner = lent};
     sg_wire_message *message;
     sg_error err = {0};
-    cr_assert_eq(sg_wire_pack(request, &piece, 1, &message, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_wire_pack(sg_rpc_channel_pool(channel), request, &piece, 1, &message, &err), SG_OK, "%s", err.message);
     sg_rpc_pending *pending = sg_rpc_channel_call(channel, path, message, timeout_ms, on_done, call);
     pthread_mutex_lock(&call->mutex);
     call->pending = pending;

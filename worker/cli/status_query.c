@@ -73,10 +73,9 @@ static void take_reply(void *user, sg_status status, const sg_error *error, cons
     }
     pthread_mutex_lock(&query->mutex);
     query->status = status;
-    if (status == SG_OK) {
-        query->response = (Shardgrad__V1__StatusResponse *)parts.head;
-        parts.head = NULL;
-    } else
+    if (status == SG_OK)
+        query->response = (Shardgrad__V1__StatusResponse *)sg_wire_head_copy(parts.head);
+    else
         query->error = *error;
     query->done = true;
     pthread_cond_signal(&query->finished);
@@ -92,7 +91,7 @@ sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms, Shard
         return status;
     Shardgrad__V1__StatusRequest request = SHARDGRAD__V1__STATUS_REQUEST__INIT;
     sg_wire_message *message;
-    status = sg_wire_pack(&request.base, NULL, 0, &message, err);
+    status = sg_wire_pack(sg_rpc_client_pool(query->client), &request.base, NULL, 0, &message, err);
     if (status != SG_OK)
         return status;
     query->done = false;

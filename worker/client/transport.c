@@ -302,7 +302,8 @@ static sg_status call_prepare(sg_client_call *call, sg_rpc_channel **channel, sg
         return status == SG_NOT_READY ? sg_error_set(err, SG_UNAVAILABLE, "%s", err->message) : status;
     sg_wire_piece *pieces;
     const size_t n_pieces = pieces_make(call, &pieces);
-    status = sg_wire_pack(call->action.body, pieces, n_pieces, message, err);
+    sg_pool *pool = sg_rpc_channel_pool(*channel);
+    status = sg_wire_pack(pool, call->action.body, pieces, n_pieces, message, err);
     free(pieces);
     return status;
 }
