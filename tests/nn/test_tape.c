@@ -1,5 +1,6 @@
 /* tests/nn/test_tape.c - what the tape does with gradients, errors and memory. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <string.h>
 
 #include "tests/nn/fixture.h"
@@ -172,4 +173,182 @@ Test(tape, a_pass_that_finds_no_memory_says_so)
     cr_assert_not_null(strstr(err.message, "smaller batch"));
     sg_tape_destroy(tape);
     sg_tape_destroy(NULL);
+}
+
+/* --- when a gradient is final ---------------------------------------------------------------------------------- */
+
+enum { max_heard = 16 };
+
+/* What was handed out, by tag; each variable is overwritten on the spot, as someone who pulls into it might. */
+typedef struct heard {
+    size_t tags[max_heard];
+    double gradients[max_heard]; /* their first elements */
+    size_t n;
+    bool overwrites;
+} heard;
+
+static void hear(void *user, const sg_tensor *variable)
+{
+    heard *h = user;
+    cr_assert(h->n < max_heard);
+    h->tags[h->n] = variable->tag;
+    h->gradients[h->n++] = ((double *)variable->gradient)[0];
+    for (size_t i = 0; h->overwrites && i < variable->n_elems; i++)
+        ((double *)variable->value)[i] = ((double *)variable->gradient)[i] = NAN;
+}
+
+/* A weight (rank 2) or a bias (rank 1). */
+static sg_tensor *tagged(sg_tape *tape, size_t tag, double *value, double *gradient, uint32_t rank)
+{
+    sg_tensor *v = sg_tape_variable(tape, value, gradient, rank, (uint64_t[]){2, 2});
+    v->tag = tag;
+    return v;
+}
+
+static sg_tensor *tagged_dense(sg_tape *tape, size_t tag, sg_tensor *x, layer *l)
+{
+    return sg_dense_forward(tape, x, tagged(tape, tag, l->w, l->dw, 2), tagged(tape, tag + 1, l->b, l->db, 1),
+                            SG_DENSE_RELU);
+}
+
+static sg_tensor *tagged_input(sg_tape *tape)
+{
+    sg_tape_begin(tape);
+    return sg_tape_input(tape, rows, 2, (uint64_t[]){2, 2});
+}
+
+static void backward_last(sg_tape *tape, const sg_tensor *loss, heard *h)
+{
+    sg_error err = {0};
+    cr_assert(sg_tape_backward_last(tape, loss, hear, h, &err) == SG_OK, "%s", err.message);
+}
+
+static void expect_tags(const heard *h, const size_t *tags, size_t n)
+{
+    cr_assert(h->n == n, "%zu were final, wanted %zu", h->n, n);
+    for (size_t i = 0; i < n; i++)
+        cr_assert(h->tags[i] == tags[i], "number %zu was variable %zu, wanted %zu", i, h->tags[i], tags[i]);
+}
+
+Test(tape, the_last_layers_are_final_first_and_may_be_overwritten_at_once)
+{
+    sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
+    layer kept[3], l[3];
+    for (size_t i = 0; i < 3; i++)
+        kept[i] = l[i] = layer_make();
+    for (int overwrites = 0; overwrites < 2; overwrites++) {
+        heard h = {.overwrites = overwrites};
+        sg_tensor *x = tagged_input(tape);
+        for (size_t i = 0; i < 3; i++)
+            x = tagged_dense(tape, 2 * i, x, &l[i]);
+        backward_last(tape, sg_softmax_cross_entropy_forward(tape, x, labels, 2), &h);
+        expect_tags(&h, (const size_t[]){5, 4, 3, 2, 1, 0}, 6);
+        for (size_t i = 0; i < 3 && !overwrites; i++)
+            kept[i] = l[i];
+        for (size_t i = 0; i < 6; i++) {
+            const layer *of = &kept[h.tags[i] / 2];
+            cr_assert(h.gradients[i] == (h.tags[i] % 2 ? of->db[0] : of->dw[0]), "overwriting changed the rest");
+        }
+    }
+    sg_tape_destroy(tape);
+}
+
+Test(tape, a_variable_that_is_used_twice_is_final_after_its_first_use)
+{
+    sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
+    layer shared = layer_make(), middle = layer_make();
+    heard h = {0};
+    sg_tensor *x = tagged_input(tape);
+    sg_tensor *w = tagged(tape, 0, shared.w, shared.dw, 2), *b = tagged(tape, 1, shared.b, shared.db, 1);
+    x = sg_dense_forward(tape, x, w, b, SG_DENSE_RELU);
+    x = tagged_dense(tape, 2, x, &middle);
+    x = sg_dense_forward(tape, x, w, b, SG_DENSE_LINEAR);
+    backward_last(tape, sg_softmax_cross_entropy_forward(tape, x, labels, 2), &h);
+    expect_tags(&h, (const size_t[]){3, 2, 1, 0}, 4);
+    cr_assert(h.gradients[3] == shared.dw[0] && h.gradients[2] == shared.db[0], "the gradient changed afterwards");
+    sg_tape_destroy(tape);
+}
+
+Test(tape, with_several_losses_variables_are_final_in_the_last_backward_pass)
+{
+    sg_error err = {0};
+    sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
+    layer below = layer_make(), left = layer_make(), right = layer_make();
+    heard h = {0};
+    sg_tensor *x = tagged_dense(tape, 0, tagged_input(tape), &below);
+    sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, tagged_dense(tape, 2, x, &left), labels, 2);
+    sg_tensor *other = sg_softmax_cross_entropy_forward(tape, tagged_dense(tape, 4, x, &right), labels, 2);
+    backward(tape, loss);
+    double of_left = left.dw[0], of_below = below.dw[0];
+    cr_assert(right.dw[0] == 0 && of_left != 0);
+    backward_last(tape, other, &h);
+    expect_tags(&h, (const size_t[]){5, 4, 3, 2, 1, 0}, 6);
+    cr_assert(h.gradients[3] == of_left, "the second loss does not lead there");
+    cr_assert(h.gradients[5] == below.dw[0] && below.dw[0] != of_below, "the losses add up");
+    cr_assert(sg_tape_backward(tape, loss, &err) == SG_INVALID, "a pass after the last one");
+    cr_assert_not_null(strstr(err.message, "after the last one"));
+    sg_tape_destroy(tape);
+}
+
+/* A variable of a layer to which the loss does not lead, and one that no layer uses. */
+Test(tape, variables_that_no_loss_depends_on_are_final_with_zeros)
+{
+    sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
+    layer used = layer_make(), aside = layer_make(), unused = layer_make();
+    heard h = {0};
+    sg_tensor *x = tagged_input(tape);
+    tagged(tape, 4, unused.w, unused.dw, 2);
+    tagged_dense(tape, 2, x, &aside);
+    x = tagged_dense(tape, 0, x, &used);
+    backward_last(tape, sg_softmax_cross_entropy_forward(tape, x, labels, 2), &h);
+    expect_tags(&h, (const size_t[]){1, 0, 3, 2, 4}, 5);
+    for (size_t i = 2; i < 5; i++)
+        cr_assert(h.gradients[i] == 0);
+    sg_tape_destroy(tape);
+}
+
+/* Two networks trained against each other, a group each: what the other group has is frozen in a pass. */
+Test(tape, a_frozen_variable_is_never_final)
+{
+    sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
+    layer maker = layer_make(), judge = layer_make();
+    for (int trains_judge = 0; trains_judge < 2; trains_judge++) {
+        heard h = {0};
+        layer fixed = trains_judge ? maker : judge;
+        sg_tensor *x = tagged_input(tape);
+        for (size_t i = 0; i < 2; i++) {
+            layer *l = i ? &judge : &maker;
+            bool trained = (int)i == trains_judge;
+            x = sg_dense_forward(tape, x, tagged(tape, 2 * i, l->w, trained ? l->dw : NULL, 2),
+                                 tagged(tape, 2 * i + 1, l->b, trained ? l->db : NULL, 1), SG_DENSE_LINEAR);
+        }
+        backward_last(tape, sg_softmax_cross_entropy_forward(tape, x, labels, 2), &h);
+        expect_tags(&h, trains_judge ? (const size_t[]){3, 2} : (const size_t[]){1, 0}, 2);
+        cr_assert(memcmp(&fixed, trains_judge ? &maker : &judge, sizeof fixed) == 0);
+    }
+    sg_tape_destroy(tape);
+}
+
+static void backward_that_fails(sg_tape *tape, const void *state, sg_tensor *output)
+{
+    (void)state;
+    (void)output;
+    sg_tape_fail(tape, SG_EXHAUSTED, "out of luck");
+}
+
+Test(tape, after_a_failure_on_the_way_back_nothing_more_is_handed_out)
+{
+    sg_error err = {0};
+    sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
+    layer below = layer_make(), above = layer_make();
+    heard h = {0};
+    sg_tensor *x = tagged_dense(tape, 0, tagged_input(tape), &below);
+    sg_tensor *y = sg_tape_output(tape, 2, (uint64_t[]){2, 2}, true);
+    memcpy(y->value, x->value, 4 * sizeof(double));
+    sg_tape_record(tape, &(sg_tape_layer){.output = y, .inputs = &x, .n_inputs = 1, .backward = backward_that_fails});
+    y = tagged_dense(tape, 2, y, &above);
+    cr_assert(sg_tape_backward_last(tape, sg_softmax_cross_entropy_forward(tape, y, labels, 2), hear, &h, &err) ==
+              SG_EXHAUSTED);
+    expect_tags(&h, (const size_t[]){3, 2}, 2);
+    sg_tape_destroy(tape);
 }

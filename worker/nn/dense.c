@@ -59,6 +59,11 @@ sg_tensor *sg_dense_forward(sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_t
     else
         kernel->bias_add(y->shape[0], y->shape[1], bias->value, y->value);
     dense state = {.x = x, .weight = weight, .bias = bias, .activation = activation};
-    sg_tape_record(tape, y, dense_backward, &state, sizeof state);
+    sg_tape_record(tape, &(sg_tape_layer){.output = y,
+                                          .inputs = (sg_tensor *[]){x, bias, weight},
+                                          .n_inputs = 3,
+                                          .backward = dense_backward,
+                                          .state = &state,
+                                          .state_bytes = sizeof state});
     return y;
 }

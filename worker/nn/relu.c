@@ -21,6 +21,11 @@ sg_tensor *sg_relu_forward(sg_tape *tape, sg_tensor *x)
         return NULL;
     sg_tape_kernel(tape)->relu(x->n_elems, x->value, y->value);
     relu state = {.x = x};
-    sg_tape_record(tape, y, relu_backward, &state, sizeof state);
+    sg_tape_record(tape, &(sg_tape_layer){.output = y,
+                                          .inputs = &x,
+                                          .n_inputs = 1,
+                                          .backward = relu_backward,
+                                          .state = &state,
+                                          .state_bytes = sizeof state});
     return y;
 }

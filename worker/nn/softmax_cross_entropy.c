@@ -49,7 +49,12 @@ sg_tensor *sg_softmax_cross_entropy_forward(sg_tape *tape, sg_tensor *logits, co
         return NULL;
     sg_tape_kernel(tape)->softmax_cross_entropy(logits->shape[0], logits->shape[1], logits->value, labels,
                                                 state.probabilities, loss->value);
-    sg_tape_record(tape, loss, cross_entropy_backward, &state, sizeof state);
+    sg_tape_record(tape, &(sg_tape_layer){.output = loss,
+                                          .inputs = &logits,
+                                          .n_inputs = 1,
+                                          .backward = cross_entropy_backward,
+                                          .state = &state,
+                                          .state_bytes = sizeof state});
     return loss;
 }
 

@@ -2,23 +2,27 @@
  *
  * Going back visits the steps in the opposite order, so when a step is reached all that use its output have added
  * their part. Where a loss does not lead, no gradient was written in this backward pass, and the step is skipped. The
- * gradient of a variable is final when the first step that used it has been gone back over. */
+ * gradient of a variable is final when the first step that used it has been gone back over; that step is known when the
+ * forward pass records it, and keeps the list of its variables. */
 #include "worker/nn/tape.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+typedef struct variable {
+    sg_tensor tensor; /* first: what others have of it */
+    struct variable *earlier;
+    struct variable *next; /* in the list of the first step that uses it */
+    bool used;
+} variable;
 
 typedef struct step {
     struct step *earlier;
     sg_tensor *output;
     sg_tape_backward_fn backward;
     const void *state;
+    variable *first_uses; /* variables that no earlier step uses */
 } step;
-
-typedef struct variable {
-    struct variable *earlier;
-    sg_tensor *tensor;
-} variable;
 
 struct sg_tape {
     const sg_kernel *kernel;
@@ -26,6 +30,7 @@ struct sg_tape {
     step *last_step;
     variable *last_variable;
     uint32_t backward_pass; /* number of the backward pass under way, or of the last one since begin */
+    bool had_last;          /* that was the last one, by the user's word */
     sg_error error;         /* code SG_OK: none */
 };
 
@@ -51,6 +56,7 @@ void sg_tape_begin(sg_tape *tape)
     tape->last_step = NULL;
     tape->last_variable = NULL;
     tape->backward_pass = 0;
+    tape->had_last = false;
     tape->error.code = SG_OK;
 }
 
@@ -92,8 +98,8 @@ void *sg_tape_alloc(sg_tape *tape, size_t n_bytes)
                                 n_bytes);
 }
 
-/* A tensor without value. */
-static sg_tensor *make_tensor(sg_tape *tape, uint32_t rank, const uint64_t *shape)
+/* A tensor without value, at the start of n_struct_bytes of zeros. */
+static void *make_tensor(sg_tape *tape, size_t n_struct_bytes, uint32_t rank, const uint64_t *shape)
 {
     if (rank > SG_MAX_RANK)
         return sg_tape_fail(tape, SG_INVALID, "a tensor of %u dimensions; at most %d are possible", rank, SG_MAX_RANK);
@@ -104,10 +110,12 @@ static sg_tensor *make_tensor(sg_tape *tape, uint32_t rank, const uint64_t *shap
         overflow = __builtin_mul_overflow(n_elems, shape[i], &n_elems) || overflow;
     if (overflow || __builtin_mul_overflow(n_elems, tape->kernel->elem_bytes, &n_bytes))
         return sg_tape_fail(tape, SG_INVALID, "a tensor with more elements than memory can hold");
-    sg_tensor *tensor = sg_tape_alloc(tape, sizeof *tensor);
+    sg_tensor *tensor = sg_tape_alloc(tape, n_struct_bytes);
     if (!tensor)
         return NULL;
-    *tensor = (sg_tensor){.rank = rank, .n_elems = n_elems};
+    memset(tensor, 0, n_struct_bytes);
+    tensor->rank = rank;
+    tensor->n_elems = n_elems;
     for (uint32_t i = 0; i < rank; i++)
         tensor->shape[i] = shape[i];
     return tensor;
@@ -115,7 +123,7 @@ static sg_tensor *make_tensor(sg_tape *tape, uint32_t rank, const uint64_t *shap
 
 sg_tensor *sg_tape_input(sg_tape *tape, const void *value, uint32_t rank, const uint64_t *shape)
 {
-    sg_tensor *tensor = make_tensor(tape, rank, shape);
+    sg_tensor *tensor = make_tensor(tape, sizeof *tensor, rank, shape);
     if (tensor)
         tensor->value = (void *)(uintptr_t)value; /* nobody writes the value of an input */
     return tensor;
@@ -123,22 +131,21 @@ sg_tensor *sg_tape_input(sg_tape *tape, const void *value, uint32_t rank, const 
 
 sg_tensor *sg_tape_variable(sg_tape *tape, void *value, void *gradient, uint32_t rank, const uint64_t *shape)
 {
-    sg_tensor *tensor = make_tensor(tape, rank, shape);
-    variable *added = tensor ? sg_tape_alloc(tape, sizeof *added) : NULL;
+    variable *added = make_tensor(tape, sizeof *added, rank, shape);
     if (!added)
         return NULL;
-    tensor->value = value;
-    tensor->gradient = gradient;
-    tensor->needs_gradient = gradient != NULL;
-    tensor->is_variable = true;
-    *added = (variable){.earlier = tape->last_variable, .tensor = tensor};
+    added->tensor.value = value;
+    added->tensor.gradient = gradient;
+    added->tensor.needs_gradient = gradient != NULL;
+    added->tensor.is_variable = true;
+    added->earlier = tape->last_variable;
     tape->last_variable = added;
-    return tensor;
+    return &added->tensor;
 }
 
 sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, bool needs_gradient)
 {
-    sg_tensor *tensor = make_tensor(tape, rank, shape);
+    sg_tensor *tensor = make_tensor(tape, sizeof *tensor, rank, shape);
     if (!tensor)
         return NULL;
     tensor->needs_gradient = needs_gradient;
@@ -146,17 +153,38 @@ sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, b
     return tensor->value ? tensor : NULL;
 }
 
-void sg_tape_record(sg_tape *tape, sg_tensor *output, sg_tape_backward_fn backward, const void *state,
-                    size_t state_bytes)
+/* The variables among the inputs that no step before used, in the order of the inputs. */
+static variable *first_uses(const sg_tape_layer *layer)
 {
-    if (!output || !output->needs_gradient)
+    variable *first = NULL;
+    for (size_t i = layer->n_inputs; i-- > 0;) {
+        if (!layer->inputs[i]->is_variable || !layer->inputs[i]->needs_gradient)
+            continue;
+        variable *v = (variable *)layer->inputs[i];
+        if (v->used)
+            continue;
+        v->used = true;
+        v->next = first;
+        first = v;
+    }
+    return first;
+}
+
+void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
+{
+    if (!layer->output || !layer->output->needs_gradient)
         return;
     step *added = sg_tape_alloc(tape, sizeof *added);
-    void *copy = sg_tape_alloc(tape, state_bytes);
+    void *copy = sg_tape_alloc(tape, layer->state_bytes);
     if (!added || !copy)
         return;
-    memcpy(copy, state, state_bytes);
-    *added = (step){.earlier = tape->last_step, .output = output, .backward = backward, .state = copy};
+    if (layer->state_bytes > 0)
+        memcpy(copy, layer->state, layer->state_bytes);
+    *added = (step){.earlier = tape->last_step,
+                    .output = layer->output,
+                    .backward = layer->backward,
+                    .state = copy,
+                    .first_uses = first_uses(layer)};
     tape->last_step = added;
 }
 
@@ -175,40 +203,69 @@ void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate)
     return input->gradient;
 }
 
-static void go_back(sg_tape *tape)
+typedef struct listener {
+    sg_tape_final_fn fn; /* NULL: nobody wants to know, since other backward passes may follow */
+    void *user;
+} listener;
+
+/* Nothing will be added to its gradient in this backward pass: it is zero if nothing was. */
+static void conclude(sg_tape *tape, variable *v, const listener *to)
 {
-    for (step *s = tape->last_step; s && tape->error.code == SG_OK; s = s->earlier)
+    bool accumulate;
+    void *gradient = sg_tape_gradient(tape, &v->tensor, &accumulate);
+    if (!gradient)
+        return;
+    if (!accumulate)
+        tape->kernel->fill(v->tensor.n_elems, 0, gradient);
+    if (to->fn)
+        to->fn(to->user, &v->tensor);
+}
+
+static void go_back(sg_tape *tape, const listener *to)
+{
+    for (step *s = tape->last_step; s; s = s->earlier) {
         if (s->output->written_in == tape->backward_pass)
             s->backward(tape, s->state, s->output);
-}
-
-static void zero_unwritten(sg_tape *tape)
-{
-    for (variable *v = tape->last_variable; v; v = v->earlier) {
-        bool accumulate = true;
-        void *gradient = sg_tape_gradient(tape, v->tensor, &accumulate);
-        if (!accumulate)
-            tape->kernel->fill(v->tensor->n_elems, 0, gradient);
+        if (tape->error.code != SG_OK)
+            return;
+        for (variable *v = s->first_uses; v; v = v->next)
+            conclude(tape, v, to);
     }
+    for (variable *v = tape->last_variable; v; v = v->earlier)
+        if (!v->used)
+            conclude(tape, v, to);
 }
 
-sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_error *err)
+static sg_status backward(sg_tape *tape, const sg_tensor *loss, const listener *to, sg_error *err)
 {
     if (!loss)
         sg_tape_fail(tape, SG_INVALID, "no loss to go back from");
     else if (loss->n_elems != 1)
         sg_tape_fail(tape, SG_INVALID, "a loss has %zu elements; going back starts from one number", loss->n_elems);
+    else if (tape->had_last)
+        sg_tape_fail(tape, SG_INVALID, "a backward pass after the last one; wanted sg_tape_begin before it");
     if (!loss || tape->error.code != SG_OK)
         return sg_tape_check(tape, err);
     tape->backward_pass++;
+    tape->had_last = to->fn != NULL;
     bool accumulate = false;
     sg_tensor *seed = (sg_tensor *)(uintptr_t)loss; /* the tape's own tensor */
     void *gradient = sg_tape_gradient(tape, seed, &accumulate);
     if (gradient)
         tape->kernel->fill(1, 1, gradient);
-    go_back(tape);
-    zero_unwritten(tape);
+    go_back(tape, to);
     return sg_tape_check(tape, err);
+}
+
+sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_error *err)
+{
+    return backward(tape, loss, &(listener){0}, err);
+}
+
+sg_status sg_tape_backward_last(sg_tape *tape, const sg_tensor *loss, sg_tape_final_fn on_final, void *user,
+                                sg_error *err)
+{
+    return backward(tape, loss, &(listener){.fn = on_final, .user = user}, err);
 }
 
 double sg_tape_get(const sg_tape *tape, const sg_tensor *tensor, size_t index)

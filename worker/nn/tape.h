@@ -26,6 +26,8 @@
  * Gradients: no gradient is computed for what needs none (inputs, frozen variables, and whatever depends on these
  * alone). A backward pass adds to the gradients of earlier ones since sg_tape_begin, so a step may have several
  * losses; the first overwrites what the buffers held before. A variable on the tape that no loss depends on gets zeros.
+ * sg_tape_backward_last says of each variable when its gradient is final, so that it can be sent while others are still
+ * computed. What is trained against each other (two groups) has a pass each, in which the other's variables are frozen.
  *
  * Threads: one user at a time; any number of tapes. */
 #ifndef SG_WORKER_NN_TAPE_H
@@ -48,6 +50,7 @@ typedef struct sg_tensor {
     bool needs_gradient;
     bool is_variable;
     uint32_t written_in; /* number of the backward pass that wrote the gradient first; 0: none yet */
+    size_t tag;          /* of a variable, for its maker: the tape does not look at it */
 } sg_tensor;
 
 /* The table must outlive the tape. Freed by sg_tape_destroy. */
@@ -64,6 +67,13 @@ sg_tensor *sg_tape_variable(sg_tape *tape, void *value, void *gradient, uint32_t
 
 /* Fills the gradients of all variables that `loss` (one element) depends on. Returns the pass's first failure. */
 SG_MUST_USE sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_error *err);
+/* The same for the last loss since sg_tape_begin: no other backward pass may follow. Each variable that has a gradient
+ * is handed to `on_final` once, as soon as its gradient is final and this pass reads its value no more: both may be
+ * overwritten then. That is when the first layer that used it has been gone back over, so the variables of the last
+ * layers come first. It may not use the tape. After a failure the rest is not handed out. */
+typedef void (*sg_tape_final_fn)(void *user, const sg_tensor *variable);
+SG_MUST_USE sg_status sg_tape_backward_last(sg_tape *tape, const sg_tensor *loss, sg_tape_final_fn on_final, void *user,
+                                            sg_error *err);
 /* The pass's first failure so far; SG_OK if there is none. */
 SG_MUST_USE sg_status sg_tape_check(const sg_tape *tape, sg_error *err);
 /* One element of a tensor's value; 0 if tensor is NULL. */
@@ -82,13 +92,19 @@ sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, b
 /* Memory until the next sg_tape_begin, 64-byte aligned, not zeroed; NULL after a failure. */
 void *sg_tape_alloc(sg_tape *tape, size_t n_bytes);
 
-/* Notes how to go back from `output`: when its gradient is final, `backward` is called with a pointer to the copy of
- * `state` that the tape keeps (state_bytes long) and adds to the gradients of the layer's inputs. It may overwrite
- * output->gradient. Nothing is noted where output needs no gradient, and backward is not called where no loss depends
- * on it. */
+/* How to go back over a layer: called when the gradient of `output` is final, with a pointer to the copy of `state`
+ * that the tape keeps. It adds to the gradients of the layer's inputs and may overwrite output->gradient. */
 typedef void (*sg_tape_backward_fn)(sg_tape *tape, const void *state, sg_tensor *output);
-void sg_tape_record(sg_tape *tape, sg_tensor *output, sg_tape_backward_fn backward, const void *state,
-                    size_t state_bytes);
+typedef struct sg_tape_layer {
+    sg_tensor *output;
+    sg_tensor *const *inputs; /* [n_inputs]: all whose value or gradient `backward` touches */
+    size_t n_inputs;
+    sg_tape_backward_fn backward;
+    const void *state; /* [state_bytes], copied */
+    size_t state_bytes;
+} sg_tape_layer;
+/* Nothing is noted where output needs no gradient, and backward is not called where no loss depends on it. */
+void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer);
 
 /* For a backward function: where to write the gradient of one of the layer's inputs, and whether to add to it or to
  * overwrite. NULL where none is needed: skip the work. */
