@@ -77,21 +77,69 @@ static void on_initialize(void *user, sg_rpc_call *call)
     reply(call, status, &err, &response.base);
 }
 
-static void on_push(void *user, sg_rpc_call *call)
+static void release_version(void *owner)
 {
-    sg_parameter_service *service = user;
+    sg_version_release(owner);
+}
+
+/* The references to the versions go over to the reply. */
+static void reply_values(sg_rpc_call *call, Shardgrad__V1__PushPullResponse *response, sg_version *const *versions,
+                         size_t n)
+{
+    sg_wire_piece *pieces = sg_xcalloc(n + 1, sizeof *pieces);
+    response->versions = sg_xcalloc(n + 1, sizeof *response->versions);
+    response->n_versions = n;
+    for (size_t i = 0; i < n; i++) {
+        response->versions[i] = versions[i]->step;
+        pieces[i] = (sg_wire_piece){.data = versions[i]->values,
+                                    .n_bytes = versions[i]->n_elems * sizeof(float),
+                                    .release = release_version,
+                                    .owner = versions[i]};
+    }
+    sg_rpc_call_reply(call, &response->base, pieces, n);
+    free(response->versions);
+    free(pieces);
+}
+
+/* Both kinds, whose requests are the same. */
+static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_values)
+{
     sg_wire_parts parts;
     sg_error err;
     if (!unpack(service, call, &shardgrad__v1__push_request__descriptor, &parts))
         return;
     const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)parts.head;
-    Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
-    response.non_finite = sg_xcalloc(request->n_slices + 1, sizeof *response.non_finite);
-    sg_status status = sg_store_push(service->store, sg_clock_ms(), request, parts.spans, parts.n_spans,
-                                     response.non_finite, &response.n_non_finite, &err);
+    sg_store_data data = {.spans = parts.spans, .n_spans = parts.n_spans};
+    sg_store_pushed pushed = {
+        .non_finite = sg_xcalloc(request->n_slices + 1, sizeof *pushed.non_finite),
+        .versions = wants_values ? sg_xcalloc(request->n_slices + 1, sizeof(sg_version *)) : NULL,
+    };
+    sg_status status = sg_store_push(service->store, sg_clock_ms(), request, &data, &pushed, &err);
     sg_wire_parts_deinit(&parts);
-    reply(call, status, &err, &response.base);
-    free(response.non_finite);
+    if (status == SG_OK && wants_values) {
+        Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
+        response.non_finite = pushed.non_finite;
+        response.n_non_finite = pushed.n_non_finite;
+        response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
+        reply_values(call, &response, pushed.versions, pushed.n_versions);
+    } else {
+        Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
+        response.non_finite = pushed.non_finite;
+        response.n_non_finite = pushed.n_non_finite;
+        reply(call, status, &err, &response.base);
+    }
+    free(pushed.versions);
+    free(pushed.non_finite);
+}
+
+static void on_push(void *user, sg_rpc_call *call)
+{
+    push(user, call, false);
+}
+
+static void on_push_pull(void *user, sg_rpc_call *call)
+{
+    push(user, call, true);
 }
 
 /* --- pulls --- */
@@ -118,11 +166,6 @@ static void on_pull(void *user, sg_rpc_call *call)
     sg_rpc_call_watch(call, on_gone, service);
     sg_store_pull(service->store, now_ms, deadline_ms, (const Shardgrad__V1__PullRequest *)parts.head, call);
     sg_wire_parts_deinit(&parts); /* the head is a copy: it may outlive the call */
-}
-
-static void release_version(void *owner)
-{
-    sg_version_release(owner);
 }
 
 void sg_parameter_service_answer_pull(void *user, void *call, const sg_store_pull_answer *answer)
@@ -156,6 +199,7 @@ void sg_parameter_service_methods(sg_parameter_service *service, sg_rpc_method m
         {"/shardgrad.v1.ParameterService/Initialize", on_initialize, service},
         {"/shardgrad.v1.ParameterService/Push", on_push, service},
         {"/shardgrad.v1.ParameterService/Pull", on_pull, service},
+        {"/shardgrad.v1.ParameterService/PushPull", on_push_pull, service},
     };
     memcpy(methods, all, sizeof all);
 }

@@ -13,7 +13,7 @@ typedef struct sg_parameter_service {
     uint64_t message_bytes; /* bound of the data of one request */
 } sg_parameter_service;
 
-#define SG_PARAMETER_SERVICE_METHODS 5
+#define SG_PARAMETER_SERVICE_METHODS 6
 /* The methods to serve; service must outlive the server. */
 void sg_parameter_service_methods(sg_parameter_service *service, sg_rpc_method methods[SG_PARAMETER_SERVICE_METHODS]);
 

@@ -30,6 +30,26 @@ typedef struct sg_store_pull_answer {
     size_t n;
 } sg_store_pull_answer;
 
+/* The bytes of a push: its `data`, lying in spans. Contributions that have to wait for others may be left where they
+ * lie: spans and bytes stay as they are while `owner` is held. */
+typedef struct sg_store_data {
+    const sg_span *spans;
+    size_t n_spans;
+    void *owner;
+    void (*retain)(void *owner);  /* called at most once, by the thread that pushes; NULL: lent for the call alone */
+    void (*release)(void *owner); /* once if it was retained; from any thread, perhaps before the call returns */
+} sg_store_data;
+
+/* What a push came to. */
+typedef struct sg_store_pushed {
+    uint32_t *non_finite; /* given: room for request->n_slices. Slices that were left out of their sums */
+    size_t n_non_finite;
+    /* Given: room for request->n_slices, or NULL if they are not wanted. The version of each slice that the push made,
+     * or found made (async: the newest), with a reference that becomes the caller's. */
+    sg_version **versions;
+    size_t n_versions; /* request->n_slices; 0 where one of them could not be had at once */
+} sg_store_pushed;
+
 typedef struct sg_store_options {
     uint32_t ps; /* own index */
     sg_mode mode;
@@ -65,12 +85,10 @@ SG_MUST_USE sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Sha
 SG_MUST_USE sg_status sg_store_initialize(sg_store *store, const Shardgrad__V1__InitializeRequest *request,
                                           const sg_span *data, size_t n_spans, sg_error *err);
 /* Stores the contributions, or finds them counted; closes the rounds that are then complete, which answers pulls.
- * non_finite receives up to request->n_slices slice indices; *n_non_finite their number. Errors: FENCED, ROLLED_BACK,
- * NOT_READY, INVALID (unknown slice, wrong length, a Step that differs), LATE, EARLY, and the job's end. On INVALID
- * nothing was stored. */
+ * Errors: FENCED, ROLLED_BACK, NOT_READY, INVALID (unknown slice, wrong length, a Step that differs), LATE, EARLY,
+ * EXHAUSTED, and the job's end. On INVALID nothing was stored. */
 SG_MUST_USE sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__PushRequest *request,
-                                    const sg_span *data, size_t n_spans, uint32_t *non_finite, size_t *n_non_finite,
-                                    sg_error *err);
+                                    const sg_store_data *data, sg_store_pushed *pushed, sg_error *err);
 /* Is answered by answer_pull(user, call, ...), exactly once, at deadline_ms at the latest (given ticks). */
 void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const Shardgrad__V1__PullRequest *request,
                    void *call);

@@ -151,6 +151,8 @@ void sg_store_close_rounds(sg_store *store, uint64_t now_ms, sg_store_slice *sli
 
 /* --- store_pull.c --- */
 
+/* Under the slice's mutex, after the commit: the version that answers a pull, if it is there. */
+sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted);
 /* Under the slice's mutex: hands the newest version to the waiters that it satisfies; the list that is returned is to
  * be given to sg_store_answer_waiters without a lock. */
 sg_store_waiter *sg_store_satisfy_waiters(sg_store_slice *slice, bool async);

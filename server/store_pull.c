@@ -181,8 +181,7 @@ static sg_status resolve(sg_store *store, sg_store_parked *pull, sg_error *err)
     return status;
 }
 
-/* Under the slice's mutex: the version that answers the pull, if there is one. */
-static sg_version *find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted)
+sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted)
 {
     if (slice->variable->frozen || wanted == slice->newest->step)
         return slice->newest;
@@ -202,7 +201,7 @@ static sg_status take_or_wait(sg_store *store, sg_store_parked *pull, size_t i, 
     sg_store_slice *slice = entry->slice;
     pthread_mutex_lock(&slice->mutex);
     uint64_t newest = slice->newest->step;
-    sg_version *version = find_version(store, slice, entry->wanted);
+    sg_version *version = sg_store_find_version(store, slice, entry->wanted);
     if (version)
         give_version(pull, i, version, slice->variable->frozen ? entry->wanted : version->step);
     else if (entry->wanted > newest && !atomic_load(&pull->finished))

@@ -16,6 +16,7 @@ typedef struct push_item {
 
 typedef struct push {
     const Shardgrad__V1__PushRequest *request;
+    const sg_store_data *data;
     sg_round_terms terms;
     push_item *items; /* [request->n_slices] */
     size_t n;
@@ -161,10 +162,10 @@ static sg_status look_at_all(push *p, sg_error *err)
 /* --- storing --- */
 
 /* A repeat, too, whose copy goes unused: its sender may not know yet what was left out. */
-static sg_status gather_all(sg_store *store, push *p, const sg_span *data, size_t n_spans, sg_error *err)
+static sg_status gather_all(sg_store *store, push *p, sg_error *err)
 {
     sg_span_reader reader;
-    sg_span_reader_init(&reader, data, n_spans, SIZE_MAX);
+    sg_span_reader_init(&reader, p->data->spans, p->data->n_spans, SIZE_MAX);
     for (size_t i = 0; i < p->n; i++) {
         push_item *item = &p->items[i];
         size_t n_bytes = item->slice->n_elems * sizeof(float);
@@ -252,15 +253,14 @@ static void report_non_finite(sg_store *store, uint64_t now_ms, const push *p, s
                     sg_log_quote(p->items[i].slice->variable->name, name, sizeof name));
 }
 
-static sg_status store_all(sg_store *store, uint64_t now_ms, push *p, uint32_t *non_finite, size_t *n_non_finite,
-                           sg_error *err)
+static sg_status store_all(sg_store *store, uint64_t now_ms, push *p, sg_store_pushed *pushed, sg_error *err)
 {
     for (size_t i = 0; i < p->n; i++) {
         sg_status status = contribute(store, now_ms, p, i, err);
         if (status != SG_OK)
             return status;
         if (!p->items[i].finite)
-            non_finite[(*n_non_finite)++] = p->items[i].slice->index;
+            pushed->non_finite[pushed->n_non_finite++] = p->items[i].slice->index;
         if (p->items[i].verdict != SG_ROUND_STORED)
             continue;
         if (!p->items[i].finite)
@@ -270,41 +270,69 @@ static sg_status store_all(sg_store *store, uint64_t now_ms, push *p, uint32_t *
     return SG_OK;
 }
 
-static sg_status run(sg_store *store, uint64_t now_ms, push *p, const sg_span *data, size_t n_spans,
-                     uint32_t *non_finite, size_t *n_non_finite, sg_error *err)
+/* --- values that go back at once --- */
+
+/* All of them or none. */
+static void take_versions(sg_store *store, const push *p, sg_store_pushed *pushed)
+{
+    bool async = store->options.mode == SG_MODE_ASYNC;
+    size_t n = 0;
+    for (; n < p->n; n++) {
+        sg_store_slice *slice = p->items[n].slice;
+        pthread_mutex_lock(&slice->mutex);
+        uint64_t wanted = async ? slice->newest->step : p->request->steps[n] + 1;
+        sg_version *version = sg_store_find_version(store, slice, wanted);
+        pushed->versions[n] = version ? sg_version_retain(version) : NULL;
+        pthread_mutex_unlock(&slice->mutex);
+        if (!version)
+            break;
+    }
+    if (n == p->n) {
+        pushed->n_versions = n;
+        return;
+    }
+    while (n > 0)
+        sg_version_release(pushed->versions[--n]);
+}
+
+static sg_status run(sg_store *store, uint64_t now_ms, push *p, sg_store_pushed *pushed, sg_error *err)
 {
     uint64_t got_bytes = 0;
-    for (size_t i = 0; i < n_spans; i++)
-        got_bytes += data[i].n_bytes;
+    for (size_t i = 0; i < p->data->n_spans; i++)
+        got_bytes += p->data->spans[i].n_bytes;
     sg_status status = find_items(store, p, got_bytes, err);
     if (status == SG_OK)
         status = look_at_all(p, err);
     if (status == SG_OK)
-        status = gather_all(store, p, data, n_spans, err);
+        status = gather_all(store, p, err);
     if (status == SG_OK)
-        status = store_all(store, now_ms, p, non_finite, n_non_finite, err);
+        status = store_all(store, now_ms, p, pushed, err);
+    if (status == SG_OK && pushed->versions)
+        take_versions(store, p, pushed);
     return status;
 }
 
 sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__PushRequest *request,
-                        const sg_span *data, size_t n_spans, uint32_t *non_finite, size_t *n_non_finite, sg_error *err)
+                        const sg_store_data *data, sg_store_pushed *pushed, sg_error *err)
 {
-    *n_non_finite = 0;
+    pushed->n_non_finite = pushed->n_versions = 0;
     sg_status status = admit_locked(store, request, err);
     if (status != SG_OK)
         return status;
-    push p = {.request = request, .n = request->n_slices};
+    push p = {.request = request, .data = data, .n = request->n_slices};
     status = check_shape(request, err);
     if (status == SG_OK)
         status = read_terms(store, request, &p.terms, err);
     if (status != SG_OK)
         return status;
     p.items = sg_xcalloc(p.n > 0 ? p.n : 1, sizeof *p.items);
-    status = run(store, now_ms, &p, data, n_spans, non_finite, n_non_finite, err);
+    status = run(store, now_ms, &p, pushed, err);
     for (size_t i = 0; i < p.n; i++)
         sg_pool_put(p.items[i].gradient);
     free(p.items);
     if (status == SG_OK)
         atomic_fetch_add(&store->n_pushed, 1);
+    if (pushed->n_versions > 0)
+        atomic_fetch_add(&store->n_pulled, 1);
     return status;
 }

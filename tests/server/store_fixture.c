@@ -5,6 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void answer_add(fixture_answer *answer, const sg_version *version)
+{
+    answer->values = realloc(answer->values, (answer->n_values + version->n_elems) * sizeof(float));
+    memcpy(answer->values + answer->n_values, version->values, version->n_elems * sizeof(float));
+    answer->n_values += version->n_elems;
+}
+
 static void answer_pull(void *user, void *call, const sg_store_pull_answer *given)
 {
     fixture *f = user;
@@ -16,10 +23,7 @@ static void answer_pull(void *user, void *call, const sg_store_pull_answer *give
     snprintf(answer->message, sizeof answer->message, "%s", given->message ? given->message : "");
     answer->n = given->n;
     for (size_t i = 0; i < given->n; i++) {
-        const sg_version *version = given->versions[i];
-        answer->values = realloc(answer->values, (answer->n_values + version->n_elems) * sizeof(float));
-        memcpy(answer->values + answer->n_values, version->values, version->n_elems * sizeof(float));
-        answer->n_values += version->n_elems;
+        answer_add(answer, given->versions[i]);
         if (i < SG_ARRAY_LEN(answer->numbers))
             answer->numbers[i] = given->numbers[i];
     }
@@ -264,7 +268,7 @@ fixture_push fixture_a_push(uint32_t worker, uint64_t step, uint64_t members, co
                           .n_values = n_values};
 }
 
-sg_status fixture_send(fixture *f, const fixture_push *push, uint32_t *non_finite, size_t *n_non_finite, sg_error *err)
+sg_status fixture_send_for(fixture *f, const fixture_push *push, sg_store_pushed *pushed, sg_error *err)
 {
     Shardgrad__V1__Step step = SHARDGRAD__V1__STEP__INIT;
     step.group = push->group;
@@ -291,13 +295,38 @@ sg_status fixture_send(fixture *f, const fixture_push *push, uint32_t *non_finit
     size_t n_spans = 0;
     for (size_t at = 0; at < n_bytes; at += split)
         spans[n_spans++] = (sg_span){(const uint8_t *)push->values + at, n_bytes - at < split ? n_bytes - at : split};
-    uint32_t ignored[64];
-    size_t n_ignored;
-    sg_status status = sg_store_push(f->store, f->now_ms, &request, spans, n_spans, non_finite ? non_finite : ignored,
-                                     n_non_finite ? n_non_finite : &n_ignored, err);
+    sg_store_data data = {.spans = spans, .n_spans = n_spans};
+    sg_status status = sg_store_push(f->store, f->now_ms, &request, &data, pushed, err);
     free(spans);
     free(steps);
     return status;
+}
+
+sg_status fixture_send(fixture *f, const fixture_push *push, uint32_t *non_finite, size_t *n_non_finite, sg_error *err)
+{
+    uint32_t ignored[64];
+    sg_store_pushed pushed = {.non_finite = non_finite ? non_finite : ignored};
+    sg_status status = fixture_send_for(f, push, &pushed, err);
+    if (n_non_finite)
+        *n_non_finite = pushed.n_non_finite;
+    return status;
+}
+
+void fixture_push_pull(fixture *f, const fixture_push *push, fixture_answer *answer)
+{
+    uint32_t non_finite[64];
+    sg_version *versions[64];
+    sg_store_pushed pushed = {.non_finite = non_finite, .versions = versions};
+    sg_error err = {0};
+    *answer = (fixture_answer){.answered = true, .n_answers = 1};
+    answer->status = fixture_send_for(f, push, &pushed, &err);
+    snprintf(answer->message, sizeof answer->message, "%s", err.message);
+    answer->n = pushed.n_versions;
+    for (size_t i = 0; i < pushed.n_versions; i++) {
+        answer->numbers[i] = versions[i]->step;
+        answer_add(answer, versions[i]);
+        sg_version_release(versions[i]);
+    }
 }
 
 void fixture_push_ok(fixture *f, uint32_t worker, uint64_t step, uint64_t members, const float *values, size_t n_values)

@@ -77,6 +77,9 @@ typedef struct fixture_push {
 } fixture_push;
 fixture_push fixture_a_push(uint32_t worker, uint64_t step, uint64_t members, const float *values, size_t n_values);
 sg_status fixture_send(fixture *f, const fixture_push *push, uint32_t *non_finite, size_t *n_non_finite, sg_error *err);
+sg_status fixture_send_for(fixture *f, const fixture_push *push, sg_store_pushed *pushed, sg_error *err);
+/* The answer is there when it returns; n is 0 where the push was only acknowledged. At most 64 slices. */
+void fixture_push_pull(fixture *f, const fixture_push *push, fixture_answer *answer);
 /* Sends and asserts OK. */
 void fixture_push_ok(fixture *f, uint32_t worker, uint64_t step, uint64_t members, const float *values,
                      size_t n_values);

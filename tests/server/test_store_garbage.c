@@ -120,13 +120,17 @@ static void send_push(garbage *g)
     const ProtobufCMessage *head = send_over_wire(g, &request.base, other ? 16 : 96, &message, &parts);
     if (head != NULL) {
         const Shardgrad__V1__PushRequest *got = (const Shardgrad__V1__PushRequest *)head;
-        uint32_t *non_finite = calloc(got->n_slices + 1, sizeof *non_finite);
-        size_t n_non_finite;
-        sg_status status =
-            sg_store_push(g->f.store, g->f.now_ms, got, parts.spans, parts.n_spans, non_finite, &n_non_finite, NULL);
+        sg_store_data data = {.spans = parts.spans, .n_spans = parts.n_spans};
+        sg_store_pushed pushed = {.non_finite = calloc(got->n_slices + 1, sizeof(uint32_t))};
+        if (below(g, 2) == 0)
+            pushed.versions = calloc(got->n_slices + 1, sizeof(sg_version *));
+        sg_status status = sg_store_push(g->f.store, g->f.now_ms, got, &data, &pushed, NULL);
         g->n_applied += status == SG_OK;
-        cr_assert_leq(n_non_finite, got->n_slices);
-        free(non_finite);
+        cr_assert_leq(pushed.n_non_finite, got->n_slices);
+        for (size_t i = 0; i < pushed.n_versions; i++)
+            sg_version_release(pushed.versions[i]);
+        free(pushed.versions);
+        free(pushed.non_finite);
     }
     done(message, &parts);
 }

@@ -104,6 +104,7 @@ struct sim_call {
     ProtobufCMessage *body;
     uint8_t *data; /* of INITIALIZE and PUSH */
     size_t data_bytes;
+    bool wants_values; /* a PUSH_PULL, whose body is that of a PUSH */
     uint64_t deadline_ms;
     bool lost;    /* in silence: only its deadline tells */
     bool settled; /* the caller has its answer */
@@ -120,7 +121,7 @@ typedef struct sim_arrival {
     sg_status status;
     char text[SG_ERROR_MESSAGE_BYTES];
     ProtobufCMessage *reply;
-    float *data; /* of a pull's answer */
+    float *data; /* of an answer with values */
     size_t n_elems;
 } sim_arrival;
 

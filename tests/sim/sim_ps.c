@@ -201,15 +201,38 @@ static void arrive_initialize(sim *s, sim_ps *ps, sim_arrival *arrival)
     sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
 }
 
+static void answer_push_pull(sim *s, sim_arrival *arrival, sg_version **versions, size_t n)
+{
+    uint64_t numbers[SIM_MAX_SLICES];
+    arrival->data = sg_xcalloc(SIM_MAX_SLICES * SIM_SLICE_ELEMS, sizeof *arrival->data);
+    for (size_t i = 0; i < n; i++) {
+        numbers[i] = versions[i]->step;
+        memcpy(arrival->data + arrival->n_elems, versions[i]->values, versions[i]->n_elems * sizeof(float));
+        arrival->n_elems += versions[i]->n_elems;
+        sg_version_release(versions[i]);
+    }
+    Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
+    response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
+    response.versions = numbers;
+    response.n_versions = n;
+    sim_answer(s, arrival, SG_OK, "", &response.base);
+}
+
 static void arrive_push(sim *s, sim_ps *ps, sim_arrival *arrival)
 {
     sg_error err = {.message = ""};
     sg_span span = {.data = arrival->call->data, .n_bytes = arrival->call->data_bytes};
     uint32_t non_finite[SIM_MAX_SLICES];
-    size_t n_non_finite;
+    sg_version *versions[SIM_MAX_SLICES];
+    sg_store_data data = {.spans = &span, .n_spans = 1};
+    sg_store_pushed pushed = {.non_finite = non_finite, .versions = arrival->call->wants_values ? versions : NULL};
     sg_status status = sg_store_push(ps->store, s->now_ms, (const Shardgrad__V1__PushRequest *)arrival->call->body,
-                                     &span, 1, non_finite, &n_non_finite, &err);
+                                     &data, &pushed, &err);
     sim_oracle_pushed(s, arrival->call, status);
+    if (status == SG_OK && arrival->call->wants_values) {
+        answer_push_pull(s, arrival, versions, pushed.n_versions);
+        return;
+    }
     Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
     sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
 }
