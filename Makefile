@@ -45,7 +45,8 @@ WORKER  := $(call obj,worker/nn/*.c worker/data/*.c worker/models/*.c worker/tra
 CLI     := $(call obj,worker/cli/*.c)
 ARCHIVE  = $(BUILD)/lib/libsg_$(1).a
 ALL_A   := $(foreach a,server worker client kernels common,$(call ARCHIVE,$(a)))
-PROGRAMS := $(addprefix $(BUILD)/bin/,shardgrad shardgrad-ps shardgrad-worker)
+YARDSTICK := $(call obj,tests/bench/yardstick*.c)
+PROGRAMS := $(addprefix $(BUILD)/bin/,shardgrad shardgrad-ps shardgrad-worker shardgrad-yardstick)
 LIBRARY := $(BUILD)/lib/libshardgrad.so
 ROOMS   := $(filter-out tests/e2e tests/bench tests/fuzz tests/support,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
 TESTS   := $(ROOMS:%=$(BUILD)/%/run)
@@ -107,7 +108,7 @@ $(BUILD)/obj/kernels/ref_double.o: CFLAGS += -DSG_REAL=double
 $(BUILD)/obj/kernels/ref_%.o: kernels/ref.c | $(PB_H)
 	$(say) CC "$< ($*)"
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/obj/kernels/%.o: CFLAGS += -O3 -fno-math-errno -fno-trapping-math
+$(BUILD)/obj/kernels/%.o $(BUILD)/obj/tests/bench/yardstick_kernel.o: CFLAGS += -O3 -fno-math-errno -fno-trapping-math
 $(BUILD)/obj/%.o: %.c | $(PB_H)
 	$(say) CC $<
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -131,6 +132,9 @@ $(BUILD)/bin/shardgrad-worker: $(BUILD)/obj/worker/main.o $(foreach a,worker cli
 	$(say) LD $@
 	$(link)
 $(BUILD)/bin/shardgrad: $(CLI) $(foreach a,worker client kernels common,$(call ARCHIVE,$(a)))
+	$(say) LD $@
+	$(link)
+$(BUILD)/bin/shardgrad-yardstick: $(YARDSTICK) $(BUILD)/obj/common/memory.o
 	$(say) LD $@
 	$(link)
 $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
