@@ -79,13 +79,13 @@ Test(workload, the_parts_of_a_batch_add_up_to_the_whole)
     job_init(&j, "", NULL);
     sg_workload *w = create(&j);
     sg_step whole = {.number = 3, .size = 1}; /* the short batch, 4 examples */
-    cr_assert_eq(sg_workload_gradient(w, &whole, 4, NULL), SG_OK);
+    cr_assert_eq(sg_workload_gradient(w, &whole, 4, NULL, NULL), SG_OK);
     cr_assert_eq(whole.examples, 4);
     uint64_t examples = 0;
     double loss = 0;
     for (uint32_t rank = 0; rank < 3; rank++) {
         sg_step part = {.number = 3, .rank = rank, .size = 3};
-        cr_assert_eq(sg_workload_gradient(w, &part, 4, NULL), SG_OK);
+        cr_assert_eq(sg_workload_gradient(w, &part, 4, NULL, NULL), SG_OK);
         examples += part.examples;
         loss += (double)part.loss * (double)part.examples;
     }
@@ -101,7 +101,7 @@ Test(workload, more_workers_than_rows_leaves_some_without_and_with_gradients_of_
     job_init(&j, "", NULL);
     sg_workload *w = create(&j);
     sg_step none = {.number = 3, .rank = 0, .size = 5, .loss = 7, .examples = 7};
-    cr_assert_eq(sg_workload_gradient(w, &none, 4, NULL), SG_OK);
+    cr_assert_eq(sg_workload_gradient(w, &none, 4, NULL, NULL), SG_OK);
     cr_assert_eq(none.examples, 0);
     cr_assert_eq(none.loss, 0);
     for (size_t i = 0; i < w->model->n_variables; i++)

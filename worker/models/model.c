@@ -87,7 +87,14 @@ sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank
 sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index)
 {
     SG_ASSERT(index < model->n_variables);
+    sg_error error;
+    sg_status status = model->before_read ? model->before_read(model->user, index, &error) : SG_OK;
+    if (status != SG_OK)
+        return sg_tape_fail(tape, status, "%s", error.message);
     const sg_variable *variable = &model->variables[index];
-    return sg_tape_variable(tape, variable->value, variable->frozen ? NULL : variable->gradient, variable->rank,
-                            variable->shape);
+    sg_tensor *tensor = sg_tape_variable(tape, variable->value, variable->frozen ? NULL : variable->gradient,
+                                         variable->rank, variable->shape);
+    if (tensor)
+        tensor->tag = index;
+    return tensor;
 }

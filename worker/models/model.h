@@ -32,6 +32,11 @@ struct sg_model {
     size_t n_variables;
     uint64_t inputs, classes;
 
+    /* Called before a forward pass reads variable `index`, if it is set; a failure becomes the tape's. It is where
+     * values that come later than the step begins are waited for. */
+    sg_status (*before_read)(void *user, size_t index, sg_error *err);
+    void *user;
+
     /* of the kind of model */
     sg_tensor *(*forward)(sg_model *model, sg_tape *tape, sg_tensor *x);
     void (*initialize)(sg_model *model, uint64_t seed);
@@ -55,7 +60,8 @@ sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs,
 /* Adds a variable, allocating value and gradient. The name is copied. Errors: CONFIG, EXHAUSTED. */
 SG_MUST_USE sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape,
                                             sg_error *err);
-/* Variable `index` as a tensor of the pass. */
+/* Variable `index` as a tensor of the pass, with the index as its tag; NULL after a failure. The one place where a
+ * forward pass gets a variable: each is asked for right before the layer that reads it. */
 sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index);
 
 /* mlp.c: dense layers with relu between them, variables dense0.weight [in, out], dense0.bias [out], dense1... */

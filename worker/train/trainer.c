@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "shardgrad/client.h"
 #include "worker/train/evaluate.h"
+#include "worker/train/exchange.h"
 
 #define PAUSE_NS        20000000L
 #define PAUSES_PER_PULL 50u
@@ -23,11 +24,12 @@ struct sg_trainer {
 
     /* of the thread that runs */
     sg_workload *workload; /* guarded by mutex while it is set */
-    sg_step step;          /* the newest ticket */
-    uint64_t epoch;        /* that was begun last */
+    sg_exchange *exchange;
+    sg_step step; /* the newest ticket */
+    sg_step sent; /* the step before, whose values may be on their way */
+    bool has_sent;
+    uint64_t epoch; /* that was begun last */
     sg_summary_losses losses;
-    uint64_t non_finite;           /* contributions of the client that were left out, as of the last step */
-    uint64_t non_finite_steps;     /* in which there were any */
     uint64_t started_ns, ended_ns; /* of the first step and of the last */
     char initial_sha256[SG_WORKLOAD_HASH_BYTES];
 };
@@ -99,50 +101,81 @@ static void log_epoch(sg_trainer *t)
                 t->step.iteration, t->workload->total_steps, sg_summary_losses_mean(&t->losses));
 }
 
-static void count_non_finite(sg_trainer *t, sg_client *client)
+/* Waits for what is under way: then the step before is finished, and its values are here. */
+static sg_status finish_sent(sg_trainer *t, sg_error *err)
 {
-    sg_client_info info;
-    sg_client_get_info(client, &info);
-    t->non_finite_steps += info.non_finite > t->non_finite;
-    t->non_finite = info.non_finite;
+    sg_status status = sg_exchange_finish(t->exchange, err);
+    if (status != SG_OK || !t->has_sent)
+        return status;
+    t->has_sent = false;
+    sg_summary_losses_add(&t->losses, t->sent.loss, t->sent.examples);
+    if (t->options.on_step != NULL)
+        t->options.on_step(t->options.user, &t->sent);
+    return SG_OK;
 }
 
-static sg_status do_step(sg_trainer *t, sg_client *client, uint64_t next, sg_error *err)
+static sg_status before_read(void *user, size_t variable, sg_error *err)
+{
+    sg_trainer *t = user;
+    return sg_exchange_wait(t->exchange, variable, err);
+}
+
+static sg_status on_loss(void *user, const sg_step *step, sg_error *err)
+{
+    sg_trainer *t = user;
+    sg_status status = finish_sent(t, err);
+    if (status == SG_OK)
+        sg_exchange_begin(t->exchange, step);
+    return status;
+}
+
+static sg_status on_final(void *user, size_t variable, bool left_out, sg_error *err)
+{
+    sg_trainer *t = user;
+    return sg_exchange_send(t->exchange, variable, left_out, err);
+}
+
+static sg_status do_step(sg_trainer *t, uint64_t next, sg_error *err)
 {
     log_epoch(t);
-    sg_status status = sg_workload_gradient(t->workload, &t->step, next, err);
+    sg_workload_hooks hooks = {.before_read = before_read, .on_loss = on_loss, .on_final = on_final, .user = t};
+    sg_status status = sg_workload_gradient(t->workload, &t->step, next, &hooks, err);
     if (status == SG_OK)
-        status = sg_client_end_step(client, &t->step, err);
-    if (status != SG_OK)
-        return status;
-    count_non_finite(t, client);
-    sg_summary_losses_add(&t->losses, t->step.loss, t->step.examples);
-    if (t->options.on_step != NULL)
-        t->options.on_step(t->options.user, &t->step);
-    return SG_OK;
+        status = sg_exchange_flush(t->exchange, err);
+    t->sent = t->step;
+    t->has_sent = status == SG_OK;
+    return status;
+}
+
+static void note_start(sg_trainer *t)
+{
+    if (t->started_ns != 0)
+        return;
+    t->started_ns = sg_clock_ns();
+    sg_log_info(t->options.log, "training", "step=%" PRIu64 " rank=%u size=%u", t->step.number, t->step.rank,
+                t->step.size);
 }
 
 /* The loop of shardgrad/client.h. It ends with a ticket beyond the last step, which is never pushed. */
 static sg_status train(sg_trainer *t, sg_client *client, sg_error *err)
 {
     for (uint64_t last = 0;; last = t->step.number) {
+        t->step.values_later = true;
         sg_status status = sg_client_begin_step(client, &t->step, err);
         if (status != SG_OK)
             return status;
-        t->ended_ns = sg_clock_ns();
-        if (t->started_ns == 0) {
-            t->started_ns = t->ended_ns;
-            sg_log_info(t->options.log, "training", "step=%" PRIu64 " rank=%u size=%u", t->step.number, t->step.rank,
-                        t->step.size);
-        }
+        note_start(t);
         if (t->step.iteration >= t->workload->total_steps)
-            return SG_OK;
+            break;
         /* With several workers in async mode the numbers of one worker's batches are about that far apart. */
         uint64_t stride = t->step.number > last ? t->step.number - last : 1;
-        status = do_step(t, client, t->step.number + stride, err);
+        status = do_step(t, t->step.number + stride, err);
         if (status != SG_OK)
             return status;
     }
+    sg_status status = finish_sent(t, err);
+    t->ended_ns = sg_clock_ns();
+    return status;
 }
 
 /* --- the end, for worker 0 ------------------------------------------------------------------------------------ */
@@ -197,7 +230,7 @@ static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
                           .steps = w->total_steps,
                           .seconds = seconds,
                           .examples_per_second = (double)sg_workload_examples(w, w->total_steps) / seconds,
-                          .non_finite_steps = t->non_finite_steps};
+                          .non_finite_steps = w->non_finite_steps};
     if (status == SG_OK)
         status = sg_evaluate_accuracy(t->workload, &summary.test_accuracy, err);
     if (status != SG_OK)
@@ -217,8 +250,11 @@ static sg_status take_part(sg_trainer *t, sg_client *client, sg_error *err)
 {
     const sg_model *model = t->workload->model;
     sg_status status = sg_client_declare(client, model->variables, model->n_variables, err);
-    if (status == SG_OK)
-        status = train(t, client, err);
+    if (status != SG_OK)
+        return status;
+    t->exchange = sg_exchange_create(client, model->variables, model->n_variables);
+    status = train(t, client, err);
+    sg_exchange_destroy(t->exchange);
     if (status == SG_OK && t->options.worker == 0)
         status = finish(t, client, err);
     return status;
@@ -238,6 +274,7 @@ sg_status sg_trainer_run(sg_trainer *t, sg_error *err)
     sg_status status = sg_workload_create(t->options.config, t->options.worker == 0, &workload, err);
     if (status != SG_OK)
         return status;
+    workload->log = t->options.log;
     expose(t, NULL, workload);
     sg_workload_hash(workload, t->initial_sha256);
     sg_log_info(t->options.log, "loaded", "examples=%zu steps=%" PRIu64 " initial_parameters_sha256=%s",

@@ -2,10 +2,12 @@
 #include "worker/train/workload.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/schedule.h"
 #include "common/status.h"
 #include "kernels/update.h"
@@ -95,19 +97,76 @@ uint64_t sg_workload_examples(const sg_workload *w, uint64_t n_steps)
     return n_steps / w->steps_per_epoch * w->train->n_examples + n_steps % w->steps_per_epoch * w->config->train.batch;
 }
 
-sg_status sg_workload_gradient(sg_workload *w, sg_step *step, uint64_t next, sg_error *err)
+/* The steps whose gradients come to nothing, told at growing intervals. */
+static void tell_non_finite(sg_workload *w, const sg_step *step, const char *what)
 {
+    w->non_finite_steps++;
+    uint64_t n = sg_log_pace_count(&w->non_finite_pace, sg_clock_ms());
+    char quoted[512];
+    if (n > 0)
+        sg_log_warn(w->log, "non_finite",
+                    "steps=%" PRIu64 " step=%" PRIu64
+                    " in=%s message=\"its gradients are left out; a lower learning rate may help\"",
+                    n, step->number, sg_log_quote(what, quoted, sizeof quoted));
+}
+
+/* A backward pass, whose gradients are looked at while they are in the cache. */
+typedef struct way_back {
+    sg_workload *workload;
+    const sg_step *step;
+    const sg_workload_hooks *hooks;
+    bool look, left_out;
+    sg_status status;
+    sg_error error;
+} way_back;
+
+static void take_final(void *user, const sg_tensor *variable)
+{
+    way_back *way = user;
+    if (way->status != SG_OK)
+        return;
+    if (way->look && !way->left_out && !sg_update_copy_is_finite(variable->gradient, NULL, variable->n_elems)) {
+        way->left_out = true;
+        tell_non_finite(way->workload, way->step, way->workload->model->variables[variable->tag].name);
+    }
+    if (way->hooks->on_final != NULL)
+        way->status = way->hooks->on_final(way->hooks->user, variable->tag, way->left_out, &way->error);
+}
+
+static sg_status go_back(sg_workload *w, const sg_tensor *mean, const sg_step *step, const sg_workload_hooks *hooks,
+                         sg_error *err)
+{
+    way_back way = {
+        .workload = w, .step = step, .hooks = hooks, .look = w->config->update.non_finite == SG_NON_FINITE_SKIP};
+    if (way.look && !isfinite(step->loss)) {
+        way.left_out = true;
+        tell_non_finite(w, step, "loss");
+    }
+    sg_status status = sg_tape_backward_last(w->tape, mean, take_final, &way, err);
+    return status == SG_OK && way.status != SG_OK ? sg_error_set(err, way.status, "%s", way.error.message) : status;
+}
+
+sg_status sg_workload_gradient(sg_workload *w, sg_step *step, uint64_t next, const sg_workload_hooks *hooks,
+                               sg_error *err)
+{
+    static const sg_workload_hooks none;
+    if (hooks == NULL)
+        hooks = &none;
     const sg_batch *batch = sg_batches_get(w->batches, step->number, step->rank, step->size);
     sg_batches_expect(w->batches, next, step->rank, step->size);
     sg_tape_begin(w->tape);
+    w->model->before_read = hooks->before_read;
+    w->model->user = hooks->user;
     sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows);
+    w->model->before_read = NULL;
     sg_tensor *mean = sg_softmax_cross_entropy_forward(w->tape, logits, batch->labels, batch->n_rows);
-    sg_status status = sg_tape_backward(w->tape, mean, err);
+    sg_status status = sg_tape_check(w->tape, err);
     if (status != SG_OK)
         return status;
     step->loss = (float)sg_tape_get(w->tape, mean, 0);
     step->examples = batch->n_rows;
-    return SG_OK;
+    status = hooks->on_loss != NULL ? hooks->on_loss(hooks->user, step, err) : SG_OK;
+    return status == SG_OK ? go_back(w, mean, step, hooks, err) : status;
 }
 
 size_t sg_workload_n_elems(const sg_variable *variable)

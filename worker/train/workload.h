@@ -23,6 +23,9 @@ typedef struct sg_workload {
     sg_model *model; /* holds the initial values of config->seed when created */
     sg_tape *tape;
     uint64_t steps_per_epoch, total_steps;
+    const sg_log *log;         /* for warnings; NULL, as it is created, is silent */
+    uint64_t non_finite_steps; /* in which something was left out, since it was not finite */
+    sg_log_pace non_finite_pace;
     atomic_bool stopped;
 } sg_workload;
 
@@ -36,10 +39,25 @@ void sg_workload_destroy(sg_workload *workload); /* NULL is fine */
 uint64_t sg_workload_total_steps(const sg_config *config, uint64_t n_examples);
 uint64_t sg_workload_steps_per_epoch(const sg_config *config, uint64_t n_examples);
 
+/* What is done with variables while a gradient is computed; any may be NULL. Each is called on the calling thread, and
+ * a failure ends the computation. */
+typedef struct sg_workload_hooks {
+    /* Right before the forward pass reads a variable, for each. */
+    sg_status (*before_read)(void *user, size_t variable, sg_error *err);
+    /* Between the forward and the backward pass: step->loss and step->examples are filled in. */
+    sg_status (*on_loss)(void *user, const sg_step *step, sg_error *err);
+    /* As soon as a variable's gradient is final and its value is read no more, those of the last layers first; for each
+     * that is not frozen. left_out: the gradient is not to count, since it, one before it or the loss is not finite
+     * (update.non_finite: skip). */
+    sg_status (*on_final)(void *user, size_t variable, bool left_out, sg_error *err);
+    void *user;
+} sg_workload_hooks;
+
 /* Forward and backward over the rows that step->rank of step->size has of batch step->number: fills the variables'
  * gradients, step->loss (mean over these rows) and step->examples. Zero rows give loss 0 and gradients 0. `next` is the
- * batch that will probably be asked for after it: it is made meanwhile. */
-SG_MUST_USE sg_status sg_workload_gradient(sg_workload *workload, sg_step *step, uint64_t next, sg_error *err);
+ * batch that will probably be asked for after it: it is made meanwhile. hooks may be NULL. */
+SG_MUST_USE sg_status sg_workload_gradient(sg_workload *workload, sg_step *step, uint64_t next,
+                                           const sg_workload_hooks *hooks, sg_error *err);
 
 /* Number of examples in the first n_steps batches. */
 uint64_t sg_workload_examples(const sg_workload *workload, uint64_t n_steps);
