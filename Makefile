@@ -143,14 +143,16 @@ $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	    $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 	$(Q)ln -sf libshardgrad.so.$(VERSION) $@.$(SOVERSION) && ln -sf libshardgrad.so.$(SOVERSION) $@
 
-$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(foreach a,kernels common,$(call ARCHIVE,$(a)))
+$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(foreach a,worker client kernels common,$(call ARCHIVE,$(a)))
 	$(say) LD $@
 	$(link)
 
+# The allocator as tests/support/allocations.c counts it.
+COUNTED := malloc calloc realloc reallocarray aligned_alloc posix_memalign strdup strndup vasprintf protobuf_c_message_unpack
 define room
 $(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A)
 	$(say) LD $$@
-	$$(link) -lcriterion
+	$$(link) -lcriterion $(COUNTED:%=-Wl,--wrap=%)
 endef
 $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
 $(BUILD)/tests/cli/run: $(filter-out %/main.o,$(CLI))

@@ -19,4 +19,11 @@ typedef struct sg_local_options {
 /* Trains, evaluates, and fills in the summary (it is not written). Errors: CANCELLED (sg_workload_stop), EXHAUSTED. */
 SG_MUST_USE sg_status sg_local_run(const sg_local_options *options, sg_summary *summary, sg_error *err);
 
+/* What it is made of: a rule's slots, zero at first, and one step of it, which fills in *step. The workload must
+ * outlive it. Errors: EXHAUSTED. */
+typedef struct sg_local sg_local;
+SG_MUST_USE sg_status sg_local_create(sg_workload *workload, sg_local **local, sg_error *err);
+void sg_local_destroy(sg_local *local); /* NULL is fine */
+SG_MUST_USE sg_status sg_local_step(sg_local *local, uint64_t number, sg_step *step, sg_error *err);
+
 #endif

@@ -1,0 +1,138 @@
+/* tests/bench/overlap_steps.c - one worker that trains in three ways in turn, so that all see the same machine: without
+ * a ps, with one and the gradients sent when all are there (sg_client_end_step), and sent while the rest is computed.
+ *
+ *     overlap_steps CONFIG COORDINATOR ROUNDS STEPS    prints a line for each round: milliseconds per step of each way
+ *
+ * tests/bench/overlap starts the ps and says what it means. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/memory.h"
+#include "worker/train/exchange.h"
+#include "worker/train/local.h"
+
+typedef struct bench {
+    sg_config *config;
+    sg_workload *alone, *workload; /* without and with a ps */
+    sg_local *local;
+    sg_client *client;
+    sg_exchange *exchange;
+    uint64_t n_local_steps;
+} bench;
+
+static void check(sg_status status, const sg_error *err)
+{
+    if (status == SG_OK)
+        return;
+    fprintf(stderr, "overlap_steps: %s\n", err->message);
+    exit(1);
+}
+
+/* --- the three ways -------------------------------------------------------------------------------------------- */
+
+static void step_local(bench *b)
+{
+    sg_error err;
+    sg_step step;
+    check(sg_local_step(b->local, b->n_local_steps++, &step, &err), &err);
+}
+
+static void step_apart(bench *b)
+{
+    sg_error err;
+    sg_step step = {0};
+    check(sg_client_begin_step(b->client, &step, &err), &err);
+    check(sg_workload_gradient(b->workload, &step, step.number + 1, NULL, &err), &err);
+    check(sg_client_end_step(b->client, &step, &err), &err);
+}
+
+static sg_status before_read(void *user, size_t variable, sg_error *err)
+{
+    return sg_exchange_wait(((bench *)user)->exchange, variable, err);
+}
+
+static sg_status on_loss(void *user, const sg_step *step, sg_error *err)
+{
+    bench *b = user;
+    sg_status status = sg_exchange_finish(b->exchange, err);
+    if (status == SG_OK)
+        sg_exchange_begin(b->exchange, step);
+    return status;
+}
+
+static sg_status on_final(void *user, size_t variable, bool left_out, sg_error *err)
+{
+    return sg_exchange_send(((bench *)user)->exchange, variable, left_out, err);
+}
+
+static void step_overlapped(bench *b)
+{
+    sg_error err;
+    sg_step step = {.values_later = true};
+    sg_workload_hooks hooks = {.before_read = before_read, .on_loss = on_loss, .on_final = on_final, .user = b};
+    check(sg_client_begin_step(b->client, &step, &err), &err);
+    check(sg_workload_gradient(b->workload, &step, step.number + 1, &hooks, &err), &err);
+    check(sg_exchange_flush(b->exchange, &err), &err);
+}
+
+/* Milliseconds per step. */
+static double run(bench *b, void (*step)(bench *b), uint64_t n_steps)
+{
+    sg_error err;
+    uint64_t began_ns = sg_clock_ns();
+    for (uint64_t i = 0; i < n_steps; i++)
+        step(b);
+    check(sg_exchange_finish(b->exchange, &err), &err);
+    return (double)(sg_clock_ns() - began_ns) / 1e6 / (double)n_steps;
+}
+
+/* --- setting up ------------------------------------------------------------------------------------------------ */
+
+static void open_all(bench *b, const char *config_path, const char *coordinator)
+{
+    sg_error err;
+    check(sg_config_load(config_path, NULL, 0, &b->config, &err), &err);
+    sg_kernel_cpu_set_threads((uint32_t)b->config->threads);
+    check(sg_workload_create(b->config, false, &b->alone, &err), &err);
+    check(sg_workload_create(b->config, false, &b->workload, &err), &err);
+    check(sg_local_create(b->alone, &b->local, &err), &err);
+    check(sg_client_open(&(sg_client_options){.config = config_path, .coordinator = coordinator}, &b->client, &err),
+          &err);
+    const sg_model *model = b->workload->model;
+    check(sg_client_declare(b->client, model->variables, model->n_variables, &err), &err);
+    b->exchange = sg_exchange_create(b->client, model->variables, model->n_variables);
+}
+
+static void close_all(bench *b)
+{
+    sg_exchange_destroy(b->exchange);
+    sg_client_close(b->client);
+    sg_local_destroy(b->local);
+    sg_workload_destroy(b->workload);
+    sg_workload_destroy(b->alone);
+    sg_config_destroy(b->config);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5) {
+        fprintf(stderr, "usage: overlap_steps CONFIG COORDINATOR ROUNDS STEPS\n");
+        return 64;
+    }
+    sg_memory_tune_daemon();
+    uint64_t n_rounds = strtoull(argv[3], NULL, 10), n_steps = strtoull(argv[4], NULL, 10);
+    bench b = {0};
+    open_all(&b, argv[1], argv[2]);
+    for (uint64_t round = 0; round <= n_rounds; round++) {
+        double local = run(&b, step_local, n_steps);
+        double apart = run(&b, step_apart, n_steps);
+        double overlapped = run(&b, step_overlapped, n_steps);
+        if (round > 0) /* the first one warms up */
+            printf("%.3f %.3f %.3f\n", local, apart, overlapped);
+        fflush(stdout);
+    }
+    close_all(&b);
+    return 0;
+}
