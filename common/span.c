@@ -50,6 +50,16 @@ bool sg_span_reader_read(sg_span_reader *reader, void *out, size_t n_bytes)
     return true;
 }
 
+void sg_span_reader_back(sg_span_reader *reader, size_t n_bytes)
+{
+    reader->left += n_bytes;
+    while (n_bytes > reader->offset) {
+        n_bytes -= reader->offset;
+        reader->offset = reader->spans[--reader->index].n_bytes;
+    }
+    reader->offset -= n_bytes;
+}
+
 bool sg_span_reader_take(sg_span_reader *reader, size_t n_bytes, sg_span_reader *part)
 {
     if (n_bytes > reader->left)

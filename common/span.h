@@ -35,6 +35,9 @@ bool sg_span_reader_next(sg_span_reader *reader, size_t max_bytes, sg_span *piec
 /* Copies exactly n_bytes to out (NULL: skips them). False, with nothing read, if fewer are left. */
 bool sg_span_reader_read(sg_span_reader *reader, void *out, size_t n_bytes);
 
+/* Goes back by n_bytes, which it had moved past. */
+void sg_span_reader_back(sg_span_reader *reader, size_t n_bytes);
+
 /* A reader over the next n_bytes; advances past them. False, with nothing changed, if fewer are left. */
 bool sg_span_reader_take(sg_span_reader *reader, size_t n_bytes, sg_span_reader *part);
 

@@ -11,6 +11,13 @@ typedef enum sg_isa { SG_ISA_PORTABLE, SG_ISA_AVX2, SG_ISA_AVX512, SG_ISA_COUNT 
 
 #define SG_ISA_INLINE static inline __attribute__((always_inline))
 
+/* Before a loop whose iterations do not depend on each other, though the compiler cannot know it. */
+#if defined(__clang__)
+#define SG_ISA_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define SG_ISA_LOOP _Pragma("GCC ivdep")
+#endif
+
 #if defined(__x86_64__)
 #define SG_ISA_TARGET_AVX2 __attribute__((target("avx2,fma")))
 #if defined(__clang__)

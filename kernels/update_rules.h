@@ -36,6 +36,12 @@ static inline sg_update_constants sg_update_constants_of(const sg_update *update
     };
 }
 
+/* sg_update_slots, for the compiler to see through. */
+SG_ISA_INLINE size_t sg_update_slots_of(sg_rule rule)
+{
+    return rule == SG_RULE_SGD ? 0 : rule == SG_RULE_ADAM ? 2 : 1;
+}
+
 SG_ISA_INLINE float sg_update_decayed(const sg_update_constants *c, float w, float g)
 {
     return c->weight_decay != 0 ? fmaf(c->weight_decay, w, g) : g;

@@ -146,3 +146,35 @@ Test(span, however_it_is_cut_and_read_the_bytes_are_those_of_one_run)
             free((void *)(uintptr_t)spans[i].data);
     }
 }
+
+Test(span, going_back_brings_to_the_byte_that_was_read_before)
+{
+    sg_seed seed = sg_seed_begin();
+    for (int round = 0; round < 200; round++) {
+        sg_span_reader reader;
+        size_t limit = sg_seed_below(&seed, 9);
+        sg_span_reader_init(&reader, words, SG_ARRAY_LEN(words), limit);
+        size_t at = 0;
+        for (int i = 0; i < 20; i++) {
+            size_t n_bytes = sg_seed_below(&seed, limit - at + 1);
+            char out[8];
+            cr_assert(sg_span_reader_read(&reader, out, n_bytes));
+            cr_assert_eq(memcmp(out, "abcdefgh" + at, n_bytes), 0, "seed %lu", seed.first);
+            size_t back = sg_seed_below(&seed, at + n_bytes + 1);
+            sg_span_reader_back(&reader, back);
+            at += n_bytes - back;
+            cr_assert_eq(reader.left, limit - at, "seed %lu", seed.first);
+        }
+    }
+}
+
+Test(span, an_array_is_read_as_one_piece)
+{
+    sg_span span, piece;
+    sg_span_reader reader = sg_span_reader_of_array(&span, "abc", 3);
+    cr_assert(sg_span_reader_next(&reader, 100, &piece));
+    cr_assert(piece.n_bytes == 3 && memcmp(piece.data, "abc", 3) == 0);
+    cr_assert_not(sg_span_reader_next(&reader, 100, &piece));
+    reader = sg_span_reader_of_array(&span, NULL, 0);
+    cr_assert_not(sg_span_reader_next(&reader, 100, &piece));
+}
