@@ -189,3 +189,59 @@ Test(model, a_model_that_cannot_be_is_refused)
         (sg_model_options){.name = "mlp", .hidden = (uint64_t[]){1ULL << 40}, .n_hidden = 1, .inputs = 4, .classes = 2},
         "1099511627776");
 }
+
+typedef struct reads {
+    sg_model *model;
+    size_t order[6], n;
+    size_t fails_at;
+} reads;
+
+/* The values of a variable come at the last moment. */
+static sg_status bring(void *user, size_t index, sg_error *err)
+{
+    reads *r = user;
+    r->order[r->n++] = index;
+    if (index == r->fails_at)
+        return sg_error_set(err, SG_PEER_LOST, "variable %zu is lost", index);
+    const sg_variable *v = &r->model->variables[index];
+    for (size_t i = 0; i < n_elems_of(v); i++)
+        v->value[i] = 0.01F * (float)(i % 7);
+    return SG_OK;
+}
+
+Test(model, each_variable_is_asked_for_before_it_is_read)
+{
+    sg_model *early = make_mlp(), *late = make_mlp();
+    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+    reads of_early = {.model = early, .fails_at = 6};
+    for (size_t i = 0; i < early->n_variables; i++)
+        cr_assert(bring(&of_early, i, NULL) == SG_OK);
+    reads of_late = {.model = late, .fails_at = 6};
+    late->before_read = bring;
+    late->user = &of_late;
+    cr_assert(step(late, tape, max_rows) == step(early, tape, max_rows));
+    cr_assert(of_late.n == 6);
+    for (size_t i = 0; i < 6; i++)
+        cr_assert(of_late.order[i] == i);
+    sg_tape_destroy(tape);
+    sg_model_destroy(early);
+    sg_model_destroy(late);
+}
+
+Test(model, a_value_that_does_not_come_fails_the_pass)
+{
+    static const float x[inputs] = {0};
+    sg_model *model = make_mlp();
+    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+    reads r = {.model = model, .fails_at = 3};
+    model->before_read = bring;
+    model->user = &r;
+    sg_error err;
+    sg_tape_begin(tape);
+    cr_assert_null(sg_model_forward(model, tape, x, 1));
+    cr_assert(sg_tape_check(tape, &err) == SG_PEER_LOST);
+    cr_assert_str_eq(err.message, "variable 3 is lost");
+    cr_assert(r.n == 4, "others were asked for after it");
+    sg_tape_destroy(tape);
+    sg_model_destroy(model);
+}

@@ -4,16 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/ps.h"
-
 #define MAX_SET 24
-
-typedef struct ps_thread {
-    sg_ps *ps;
-    pthread_t thread;
-    sg_status status;
-    sg_error error;
-} ps_thread;
 
 typedef struct run run;
 typedef struct trainer_thread {
@@ -31,7 +22,7 @@ struct run {
     char *strings[3];
     const char *set[MAX_SET + 1];
     sg_config *config;
-    ps_thread *ps;
+    cluster_ps *ps;
     trainer_thread *trainers;
     pthread_mutex_t mutex; /* guards result->examples */
 };
@@ -67,9 +58,25 @@ static void load(run *r)
 
 static void *run_ps(void *user)
 {
-    ps_thread *p = user;
+    cluster_ps *p = user;
     p->status = sg_ps_run(p->ps, &p->error);
     return NULL;
+}
+
+void cluster_ps_start(cluster_ps *p, const sg_config *config, uint32_t index, const char *coordinator)
+{
+    sg_error err = {0};
+    *p = (cluster_ps){0};
+    sg_ps_options options = {.config = config, .index = index, .coordinator = coordinator};
+    cr_assert_eq(sg_ps_create(&options, &p->ps, &err), SG_OK, "%s", err.message);
+    pthread_create(&p->thread, NULL, run_ps, p);
+}
+
+void cluster_ps_join(cluster_ps *p)
+{
+    pthread_join(p->thread, NULL);
+    cr_assert_eq(p->status, SG_OK, "%s", p->error.message);
+    sg_ps_destroy(p->ps);
 }
 
 static void *run_trainer(void *user)
@@ -104,15 +111,10 @@ static void on_step(void *user, const sg_step *step)
 
 static void start(run *r)
 {
-    sg_error err = {0};
     r->ps = sg_xcalloc(r->spec->n_ps, sizeof(*r->ps));
     r->trainers = sg_xcalloc(r->spec->n_workers, sizeof(*r->trainers));
-    for (uint32_t i = 0; i < r->spec->n_ps; i++) {
-        sg_ps_options options = {
-            .config = r->config, .index = i, .coordinator = i > 0 ? sg_ps_address(r->ps[0].ps) : NULL};
-        cr_assert_eq(sg_ps_create(&options, &r->ps[i].ps, &err), SG_OK, "%s", err.message);
-        pthread_create(&r->ps[i].thread, NULL, run_ps, &r->ps[i]);
-    }
+    for (uint32_t i = 0; i < r->spec->n_ps; i++)
+        cluster_ps_start(&r->ps[i], r->config, i, i > 0 ? sg_ps_address(r->ps[0].ps) : NULL);
     for (uint32_t i = 0; i < r->spec->n_workers; i++) {
         trainer_thread *t = &r->trainers[i];
         *t = (trainer_thread){.of = r, .worker = i};
@@ -133,11 +135,8 @@ static void join(run *r)
         pthread_join(r->trainers[i].thread, NULL);
         cr_assert_eq(r->trainers[i].status, SG_OK, "worker %u: %s", i, r->trainers[i].error.message);
     }
-    for (uint32_t i = 0; i < r->spec->n_ps; i++) {
-        pthread_join(r->ps[i].thread, NULL);
-        cr_assert_eq(r->ps[i].status, SG_OK, "ps %u: %s", i, r->ps[i].error.message);
-        sg_ps_destroy(r->ps[i].ps);
-    }
+    for (uint32_t i = 0; i < r->spec->n_ps; i++)
+        cluster_ps_join(&r->ps[i]);
 }
 
 static void take_result(run *r)

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "server/ps.h"
 #include "worker/train/trainer.h"
 
 #define CLUSTER_MAX_STEPS 1024
@@ -23,6 +24,17 @@ typedef struct cluster_result {
     uint64_t examples[CLUSTER_MAX_STEPS]; /* of all workers, per step */
     sg_summary summary;
 } cluster_result;
+
+/* One ps on a thread, for tests that bring their own workers. coordinator: NULL for ps 0. Ended by cluster_ps_join,
+ * once the last worker has left; it must end well. */
+typedef struct cluster_ps {
+    sg_ps *ps;
+    pthread_t thread;
+    sg_status status;
+    sg_error error;
+} cluster_ps;
+void cluster_ps_start(cluster_ps *p, const sg_config *config, uint32_t index, const char *coordinator);
+void cluster_ps_join(cluster_ps *p);
 
 /* Trains to the end; every ps and every worker must end well. Freed by cluster_result_deinit. */
 void cluster_train(const cluster_spec *spec, cluster_result *result);

@@ -50,6 +50,44 @@ Test(trainer, one_worker_gives_the_parameters_of_training_in_one_process_bit_for
     }
 }
 
+/* A rate at which gradients, then losses stop being finite: what is left out is the same with and without a ps. */
+Test(trainer, one_worker_diverges_as_training_in_one_process_does)
+{
+    static const char *const rules[] = {"sgd", "momentum", "nesterov"};
+    for (size_t i = 0; i < SG_ARRAY_LEN(rules); i++) {
+        char extra[96];
+        snprintf(extra, sizeof(extra), "slice_bytes: 256\nupdate: {rule: %s, learning_rate: 1e6}\n", rules[i]);
+        job j;
+        job_init(&j, extra, NULL);
+        sg_summary local;
+        train_local(&j, &local);
+        cluster_result cluster;
+        train(&j, 2, 1, NULL, &cluster);
+        cr_assert_gt(local.non_finite_steps, 0, "%s", rules[i]);
+        cr_assert_eq(cluster.summary.non_finite_steps, local.non_finite_steps, "%s", rules[i]);
+        cr_assert_str_eq(cluster.summary.parameters_sha256, local.parameters_sha256, "%s", rules[i]);
+        cluster_result_deinit(&cluster);
+        job_deinit(&j);
+    }
+}
+
+/* Whatever arrives first: sums run in rank order. */
+Test(trainer, two_workers_give_the_same_parameters_every_time_and_with_any_number_of_ps)
+{
+    job j;
+    job_init(&j, "slice_bytes: 256\nupdate: {rule: adam, learning_rate: 0.01}\n", NULL);
+    char first[SG_WORKLOAD_HASH_BYTES] = "";
+    for (uint32_t n_ps = 1; n_ps <= 4; n_ps++) {
+        cluster_result cluster;
+        train(&j, n_ps, 2, NULL, &cluster);
+        if (n_ps == 1)
+            strcpy(first, cluster.summary.parameters_sha256);
+        cr_assert_str_eq(cluster.summary.parameters_sha256, first, "%u ps", n_ps);
+        cluster_result_deinit(&cluster);
+    }
+    job_deinit(&j);
+}
+
 Test(trainer, every_example_of_every_batch_is_seen_by_one_worker)
 {
     job j;
@@ -130,5 +168,58 @@ Test(trainer, one_that_was_stopped_before_it_began_does_not_wait)
     sg_trainer_stop(trainer);
     cr_assert_eq(sg_trainer_run(trainer, NULL), SG_CANCELLED);
     sg_trainer_destroy(trainer);
+    job_deinit(&j);
+}
+
+/* --- stopped while its gradients are under way ----------------------------------------------------------------- */
+
+/* Worker 1: takes part in the first step, but pushes only the last layer for now. */
+static sg_client *push_last_layer(const char *path, const char *const *set, const char *coordinator, sg_model *model,
+                                  sg_step *step)
+{
+    sg_error err = {0};
+    sg_client *client;
+    sg_client_options options = {.config = path, .set = set, .coordinator = coordinator, .worker = 1};
+    cr_assert_eq(sg_client_open(&options, &client, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_client_declare(client, model->variables, model->n_variables, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_client_begin_step(client, step, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(step->size, 2);
+    sg_op *op;
+    cr_assert_eq(sg_client_push_pull(client, step, (const uint32_t[]){2, 3}, 2, &op, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_op_wait(op, UINT64_MAX, &err), SG_OK, "%s", err.message);
+    sg_op_destroy(op);
+    return client;
+}
+
+/* What the other worker gets back of the last layer says that the trainer has pushed; of the first layer it still waits
+ * for values. What it pushed counts, though it leaves. */
+Test(trainer, it_stops_while_its_gradients_are_under_way)
+{
+    static const char *const set[] = {"workers=2", "ps=[127.0.0.1:0]", NULL};
+    job j;
+    job_init(&j, "", set);
+    cluster_ps ps;
+    cluster_ps_start(&ps, j.config, 0, NULL);
+    const char *coordinator = sg_ps_address(ps.ps);
+    lone_trainer lone = {.trainer = sg_trainer_create(&(sg_trainer_options){
+                             .config = j.config, .config_path = j.path, .set = set, .coordinator = coordinator})};
+    pthread_t thread;
+    pthread_create(&thread, NULL, run_lone, &lone);
+    sg_workload *w;
+    sg_error err = {0};
+    cr_assert_eq(sg_workload_create(j.config, false, &w, &err), SG_OK, "%s", err.message);
+    sg_step step = {.examples = 0};
+    sg_client *client = push_last_layer(j.path, set, coordinator, w->model, &step);
+    sg_trainer_stop(lone.trainer);
+    pthread_join(thread, NULL);
+    cr_assert_eq(lone.status, SG_CANCELLED);
+    sg_op *op;
+    cr_assert_eq(sg_client_push_pull(client, &step, (const uint32_t[]){0, 1}, 2, &op, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_op_wait(op, UINT64_MAX, &err), SG_OK, "%s", err.message);
+    sg_op_destroy(op);
+    sg_client_close(client);
+    cluster_ps_join(&ps);
+    sg_trainer_destroy(lone.trainer);
+    sg_workload_destroy(w);
     job_deinit(&j);
 }

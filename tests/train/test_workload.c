@@ -144,3 +144,98 @@ Test(workload, a_test_set_of_another_image_size_is_wrong_data)
     sg_workload_destroy(w);
     job_deinit(&j);
 }
+
+/* --- hooks ----------------------------------------------------------------------------------------------------- */
+
+enum { n_variables = 4 }; /* weight and bias of two layers */
+
+typedef struct course {
+    char text[128]; /* what was called: r0 r1 ... loss f3 x2 (x: left out) ... */
+    const char *fails_at;
+    sg_workload *spoils; /* whose first weight becomes infinite between the passes */
+} course;
+
+static sg_status note(course *c, const char *what, sg_error *err)
+{
+    strcat(strcat(c->text, c->text[0] ? " " : ""), what);
+    return c->fails_at != NULL && strcmp(c->fails_at, what) == 0 ? sg_error_set(err, SG_STOPPED, "at %s", what) : SG_OK;
+}
+
+static sg_status note_read(void *user, size_t variable, sg_error *err)
+{
+    return note(user, (char[]){'r', (char)('0' + variable), 0}, err);
+}
+
+static sg_status note_loss(void *user, const sg_step *step, sg_error *err)
+{
+    course *c = user;
+    cr_assert_eq(step->examples, 32);
+    cr_assert_neq(step->loss, 7);
+    for (size_t i = 0; c->spoils != NULL && i < 80; i++)
+        c->spoils->model->variables[2].value[i] = INFINITY;
+    return note(c, "loss", err);
+}
+
+static sg_status note_final(void *user, size_t variable, bool left_out, sg_error *err)
+{
+    return note(user, (char[]){left_out ? 'x' : 'f', (char)('0' + variable), 0}, err);
+}
+
+static void expect_course(const job *j, course *c, float first_value, sg_status wanted, const char *text)
+{
+    sg_workload *w = create(j);
+    cr_assert_eq(w->model->n_variables, n_variables);
+    w->model->variables[0].value[0] = first_value;
+    if (c->spoils != NULL)
+        c->spoils = w;
+    sg_step step = {.size = 1, .loss = 7};
+    sg_error err = {0};
+    sg_workload_hooks hooks = {.before_read = note_read, .on_loss = note_loss, .on_final = note_final, .user = c};
+    cr_assert_eq(sg_workload_gradient(w, &step, 1, &hooks, &err), wanted, "%s", err.message);
+    cr_assert_str_eq(c->text, text);
+    cr_assert_eq(w->non_finite_steps, strchr(text, 'x') != NULL);
+    if (wanted != SG_OK)
+        cr_assert_eq(strcmp(err.message + strlen("at "), c->fails_at), 0, "%s", err.message);
+    *c = (course){.text = ""};
+    cr_assert(wanted == SG_OK || sg_workload_gradient(w, &step, 1, NULL, &err) == SG_OK, "one step's failure stayed");
+    cr_assert_str_eq(c->text, "", "hooks of the step before were called");
+    sg_workload_destroy(w);
+}
+
+Test(workload, variables_are_read_in_order_and_their_gradients_final_in_the_opposite_order)
+{
+    job j;
+    job_init(&j, "", NULL);
+    course c = {.text = ""};
+    expect_course(&j, &c, 0, SG_OK, "r0 r1 r2 r3 loss f3 f2 f1 f0");
+    job_deinit(&j);
+}
+
+Test(workload, the_first_hook_that_fails_ends_the_step)
+{
+    job j;
+    job_init(&j, "", NULL);
+    course c = {.fails_at = "r1"};
+    expect_course(&j, &c, 0, SG_STOPPED, "r0 r1");
+    c = (course){.fails_at = "loss"};
+    expect_course(&j, &c, 0, SG_STOPPED, "r0 r1 r2 r3 loss");
+    c = (course){.fails_at = "f2"};
+    expect_course(&j, &c, 0, SG_STOPPED, "r0 r1 r2 r3 loss f3 f2");
+    job_deinit(&j);
+}
+
+/* The last layer's weights become infinite after the forward pass, so what goes through them is not finite. */
+Test(workload, what_is_not_finite_is_left_out_and_all_that_comes_after_it)
+{
+    job j;
+    job_init(&j, "", NULL);
+    course c = {.text = ""};
+    expect_course(&j, &c, NAN, SG_OK, "r0 r1 r2 r3 loss x3 x2 x1 x0");
+    sg_workload any;
+    c = (course){.spoils = &any};
+    expect_course(&j, &c, 0, SG_OK, "r0 r1 r2 r3 loss f3 f2 x1 x0");
+    job_deinit(&j);
+    job_init(&j, "update: {non_finite: apply}\n", NULL);
+    expect_course(&j, &c, NAN, SG_OK, "r0 r1 r2 r3 loss f3 f2 f1 f0");
+    job_deinit(&j);
+}

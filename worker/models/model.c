@@ -87,6 +87,8 @@ sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank
 sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index)
 {
     SG_ASSERT(index < model->n_variables);
+    if (sg_tape_check(tape, NULL) != SG_OK)
+        return NULL;
     sg_error error;
     sg_status status = model->before_read ? model->before_read(model->user, index, &error) : SG_OK;
     if (status != SG_OK)

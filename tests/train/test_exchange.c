@@ -1,0 +1,176 @@
+#include "worker/train/exchange.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "tests/train/cluster.h"
+#include "tests/train/fixture.h"
+
+TestSuite(exchange, .timeout = 20);
+
+enum { n_large = 20000, n_small = 5, n_variables = 4 };
+enum { large, small, fixed, other };
+
+/* A large variable, small ones and one that is frozen; one ps, rule sgd with rate 1, so that a gradient is taken off.
+ */
+typedef struct setting {
+    job j;
+    cluster_ps ps;
+    const char *const *set;
+    sg_client *client;
+    sg_exchange *exchange;
+    sg_variable variables[n_variables];
+    float values[n_variables][n_large], gradients[n_variables][n_large];
+    sg_step step;
+} setting;
+
+static void declare(setting *s)
+{
+    static const char *const names[] = {"large", "small", "fixed", "other"};
+    for (size_t i = 0; i < n_variables; i++)
+        s->variables[i] = (sg_variable){.name = names[i],
+                                        .rank = 1,
+                                        .shape = {i == large ? n_large : n_small},
+                                        .value = s->values[i],
+                                        .gradient = s->gradients[i],
+                                        .frozen = i == fixed};
+    sg_error err = {0};
+    cr_assert_eq(sg_client_declare(s->client, s->variables, n_variables, &err), SG_OK, "%s", err.message);
+    s->exchange = sg_exchange_create(s->client, s->variables, n_variables);
+}
+
+static void open_worker(setting *s, uint32_t worker)
+{
+    sg_error err = {0};
+    sg_client_options options = {
+        .config = s->j.path, .set = s->set, .coordinator = sg_ps_address(s->ps.ps), .worker = worker};
+    cr_assert_eq(sg_client_open(&options, &s->client, &err), SG_OK, "%s", err.message);
+}
+
+static setting *setting_open(const char *const *set)
+{
+    static setting s;
+    memset(&s, 0, sizeof s);
+    s.set = set;
+    job_init(&s.j, "slice_bytes: 4096\nupdate: {rule: sgd, learning_rate: 1}\n", set);
+    cluster_ps_start(&s.ps, s.j.config, 0, NULL);
+    open_worker(&s, 0);
+    return &s;
+}
+
+static void setting_close(setting *s)
+{
+    sg_exchange_destroy(s->exchange);
+    sg_client_close(s->client);
+    cluster_ps_join(&s->ps);
+    job_deinit(&s->j);
+}
+
+static void begin(setting *s)
+{
+    sg_error err = {0};
+    s->step.values_later = true;
+    cr_assert_eq(sg_client_begin_step(s->client, &s->step, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_exchange_finish(s->exchange, &err), SG_OK, "%s", err.message);
+    s->step.examples = 3;
+    sg_exchange_begin(s->exchange, &s->step);
+}
+
+static void send(setting *s, size_t variable, float gradient, bool left_out)
+{
+    sg_error err = {0};
+    for (size_t i = 0; i < s->variables[variable].shape[0]; i++)
+        s->gradients[variable][i] = gradient;
+    cr_assert_eq(sg_exchange_send(s->exchange, variable, left_out, &err), SG_OK, "%s", err.message);
+}
+
+static void expect_values(const setting *s, size_t variable, float wanted)
+{
+    for (size_t i = 0; i < s->variables[variable].shape[0]; i++)
+        cr_assert_eq(s->values[variable][i], wanted, "%s[%zu] is %f, wanted %f", s->variables[variable].name, i,
+                     (double)s->values[variable][i], (double)wanted);
+}
+
+Test(exchange, what_was_waited_for_has_its_next_value)
+{
+    static const char *const set[] = {"ps=[127.0.0.1:0]", NULL};
+    setting *s = setting_open(set);
+    declare(s);
+    for (int step = 1; step <= 10; step++) {
+        begin(s);
+        send(s, other, 1, false);
+        send(s, small, 2, false);
+        send(s, large, 3, false);
+        cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
+        cr_assert_eq(sg_exchange_wait(s->exchange, fixed, NULL), SG_OK, "nothing of it is under way");
+        for (size_t i = 0; i < n_variables; i++) {
+            cr_assert_eq(sg_exchange_wait(s->exchange, i, NULL), SG_OK);
+            expect_values(s, i, (const float[]){-3, -2, 0, -1}[i] * (float)step);
+        }
+    }
+    setting_close(s);
+}
+
+/* The first two are small and wait for the third to go with them, but count all the same. */
+Test(exchange, what_is_left_out_weighs_nothing_and_what_came_before_it_does)
+{
+    static const char *const set[] = {"ps=[127.0.0.1:0]", NULL};
+    setting *s = setting_open(set);
+    declare(s);
+    begin(s);
+    send(s, other, 1, false);
+    send(s, small, 2, false);
+    send(s, large, 3, true);
+    cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
+    begin(s);
+    expect_values(s, other, -1);
+    expect_values(s, small, -2);
+    expect_values(s, large, 0);
+    send(s, large, 3, true);
+    send(s, other, 1, true);
+    send(s, small, 2, true);
+    cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
+    begin(s);
+    expect_values(s, other, -1);
+    send(s, large, 3, false);
+    send(s, small, 2, false);
+    send(s, other, 1, false);
+    cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
+    cr_assert_eq(sg_exchange_finish(s->exchange, NULL), SG_OK);
+    expect_values(s, large, -3);
+    setting_close(s);
+}
+
+static void *declare_and_begin(void *user)
+{
+    declare(user);
+    begin(user);
+    return NULL;
+}
+
+/* The other worker takes part in the step and never pushes, so that nothing comes back. */
+Test(exchange, destroying_it_does_not_wait_for_other_workers)
+{
+    static const char *const set[] = {"ps=[127.0.0.1:0]", "workers=2", NULL};
+    setting *s = setting_open(set);
+    static setting peer;
+    peer = (setting){.set = set};
+    peer.j = s->j;
+    peer.ps = s->ps;
+    open_worker(&peer, 1);
+    pthread_t thread;
+    pthread_create(&thread, NULL, declare_and_begin, &peer);
+    declare(s);
+    begin(s);
+    pthread_join(thread, NULL);
+    send(s, large, 3, false);
+    send(s, small, 2, false);
+    cr_assert_eq(sg_exchange_send(s->exchange, other, false, NULL), SG_OK);
+    cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
+    sg_exchange_destroy(s->exchange);
+    sg_exchange_destroy(NULL);
+    s->exchange = NULL;
+    sg_exchange_destroy(peer.exchange);
+    sg_client_close(peer.client);
+    setting_close(s);
+}
