@@ -1,4 +1,4 @@
-/* common/config_scalar.h - how numbers and text are written in a cluster file. Pure functions, private to config_*.c.
+/* common/config_scalar.h - how numbers and text are written in a cluster file and on the command line. Pure functions.
  *
  * Strict on purpose: what YAML loaders read in different ways (07071, 0x10, 1_000, yes, .inf) is refused. Numbers are
  * read and written in the C locale, whatever locale the program that embeds the library has set. */

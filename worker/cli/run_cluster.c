@@ -3,7 +3,6 @@
  * Everything happens on one libuv loop: what the processes write, their ends, signals, and a timer that asks the
  * coordinator for its status. Only the asking blocks and is done on libuv's pool. */
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "worker/cli/program.h"
 #include "worker/cli/run.h"
 #include "worker/cli/run_directory.h"
 #include "worker/cli/status_query.h"
@@ -42,29 +42,13 @@ typedef struct cluster {
 
 /* --- processes ------------------------------------------------------------------------------------------------ */
 
-/* The program beside this one, or else whatever PATH has. */
-static char *find_program(const char *name)
-{
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (n > 0) {
-        self[n] = '\0';
-        char *slash = strrchr(self, '/');
-        char *beside = sg_xprintf("%.*s/%s", (int)(slash - self), self, name);
-        if (access(beside, X_OK) == 0)
-            return beside;
-        free(beside);
-    }
-    return sg_xstrdup(name);
-}
-
 /* NULL-terminated, each owned. The overrides are passed on, and the run directory as it came out of them. */
 static char **build_argv(const cluster *c, const char *program, size_t index)
 {
     const sg_config_flags *flags = &c->run->arguments->flags;
     char **argv = sg_xcalloc(2 * flags->n_overrides + 16, sizeof(*argv));
     size_t n = 0;
-    argv[n++] = find_program(program);
+    argv[n++] = sg_program_find(program);
     argv[n++] = sg_xstrdup("--config");
     argv[n++] = sg_xstrdup(flags->path);
     argv[n++] = sg_xstrdup("--index");

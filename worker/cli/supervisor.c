@@ -257,6 +257,14 @@ sg_status sg_supervisor_start(sg_supervisor *s, const char *who, char *const *ar
     return SG_OK;
 }
 
+int sg_supervisor_pid(const sg_supervisor *s, const char *who)
+{
+    for (size_t i = 0; i < s->n_children; i++)
+        if (s->children[i]->alive && strcmp(s->children[i]->who, who) == 0)
+            return s->children[i]->process.pid;
+    return 0;
+}
+
 int sg_supervisor_failure(const sg_supervisor *s, sg_error *err)
 {
     if (s->failure != 0 && err != NULL)

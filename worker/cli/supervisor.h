@@ -36,6 +36,9 @@ void sg_supervisor_destroy(sg_supervisor *supervisor);
  * already run are told to stop. */
 SG_MUST_USE sg_status sg_supervisor_start(sg_supervisor *supervisor, const char *who, char *const *argv, sg_error *err);
 
+/* The process id of the one that was started as `who`; 0 where there is none or it has ended. */
+int sg_supervisor_pid(const sg_supervisor *supervisor, const char *who);
+
 /* SIGTERM to all that live, SIGKILL after grace_ms; what they exit with counts as failure no more. */
 void sg_supervisor_stop(sg_supervisor *supervisor);
 /* SIGKILL to all that live. */
