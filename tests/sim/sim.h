@@ -6,8 +6,9 @@
  *   sim_network.c   calls: delayed, reordered, lost, repeated
  *   sim_ps.c        a ps: store and, in ps 0, the coordinator
  *   sim_register.c  its registration
- *   sim_worker.c    a worker: session and a trainer that drives it (sim_worker.h: the worker side of the world; the
- *                   names of its headers and the server's must not meet)
+ *   sim_worker.c    a worker: its session (sim_worker.h: the worker side of the world; the names of its headers and
+ *                   the server's must not meet)
+ *   sim_trainer.c   what drives the session
  *   sim_oracle.c    what must hold after every event
  *   sim_scenario.c  what a seed means: sizes, faults, and how the job must end */
 #ifndef SG_TESTS_SIM_H
@@ -45,6 +46,7 @@ typedef enum sim_phase {
     SIM_ASKING,   /* for a ticket */
     SIM_FETCHING, /* a joiner pulls the values of its first step */
     SIM_COMPUTING,
+    SIM_AWAITING,   /* computed, but values are still on their way */
     SIM_EXCHANGING, /* push and pull are under way */
     SIM_LEAVING,
     SIM_ENDED,

@@ -317,8 +317,8 @@ Test(session_steps, pulls_are_sent_beside_pushes_that_are_not_acknowledged)
 
 Test(session_steps, only_a_bounded_number_of_messages_is_under_way_and_all_arrive)
 {
-    static float memory[64 * 16];
-    const sg_variable wide = {.name = "w", .rank = 1, .shape = {64 * 16}, .value = memory, .gradient = memory};
+    static float memory[128 * 16];
+    const sg_variable wide = {.name = "w", .rank = 1, .shape = {128 * 16}, .value = memory, .gradient = memory};
     peer_init(&p, SG_MODE_SYNC, 1);
     peer_join(&p);
     uint64_t task;
@@ -326,11 +326,11 @@ Test(session_steps, only_a_bounded_number_of_messages_is_under_way_and_all_arriv
     peer_answer_all(&p, SG_SESSION_DECLARE);
     size_t n = 0;
     for (; peer_count(&p, SG_SESSION_PULL) > 0; n++) {
-        cr_assert_leq(peer_count(&p, SG_SESSION_PULL), 8);
+        cr_assert_leq(peer_count(&p, SG_SESSION_PULL), 32);
         sg_session_action call = peer_take(&p, SG_SESSION_PULL);
         peer_answer_well(&p, &call, 0);
     }
-    cr_assert_eq(n, 32); /* 64 slices of 64 bytes in messages of 128 */
+    cr_assert_eq(n, 64); /* 128 slices of 64 bytes in messages of 128 */
     peer_expect(&p, task, SG_OK);
 }
 

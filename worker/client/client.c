@@ -32,7 +32,7 @@ static void take_call(sg_client *client, todo_list *todo, sg_session_action *act
         sg_session_action_deinit(action);
         return;
     }
-    sg_client_call *call = sg_xcalloc(1, sizeof *call);
+    sg_client_call *call = sg_pool_alloc(client->pool, sizeof *call);
     call->client = client;
     call->action = *action;
     call->n_references = 2;
@@ -127,11 +127,28 @@ void sg_client_unlock(sg_client *client)
                       .cancels = TAILQ_HEAD_INITIALIZER(todo.cancels),
                       .logs = STAILQ_HEAD_INITIALIZER(todo.logs)};
     take_all(client, &todo);
-    client->n_performing++;
+    pthread_cond_t *woken[SG_CLIENT_MAX_WOKEN];
+    const uint32_t n_woken = client->n_woken;
+    for (uint32_t i = 0; i < n_woken; i++)
+        woken[i] = client->woken[i];
+    client->n_woken = 0;
+    const bool idle =
+        n_woken == 0 && TAILQ_EMPTY(&todo.starts) && TAILQ_EMPTY(&todo.cancels) && STAILQ_EMPTY(&todo.logs);
+    client->n_performing += !idle;
     if (sg_session_next_ms(client->session) < client->timer_ms)
         uv_async_send(&client->wake);
     pthread_mutex_unlock(&client->mutex);
-    perform(client, &todo);
+    for (uint32_t i = 0; i < n_woken; i++)
+        pthread_cond_broadcast(woken[i]);
+    if (!idle)
+        perform(client, &todo);
+}
+
+/* With the lock held: until no thread is in the middle of what the session decided before. */
+static void performing_await(sg_client *client)
+{
+    while (client->n_performing > 0)
+        pthread_cond_wait(&client->changed, &client->mutex);
 }
 
 /* --- opening --------------------------------------------------------------------------------------------------- */
@@ -195,7 +212,9 @@ static void variables_forget(sg_client *client)
     for (size_t i = 0; i < client->n_variables; i++)
         free((char *)client->variables[i].name);
     free(client->variables);
+    free(client->places);
     client->variables = NULL;
+    client->places = NULL;
     client->n_variables = 0;
 }
 
@@ -203,18 +222,19 @@ static void client_destroy(sg_client *client)
 {
     sg_client_lock(client);
     client->closing = true;
-    while (client->n_performing > 0)
-        pthread_cond_wait(&client->changed, &client->mutex);
+    performing_await(client);
     pthread_mutex_unlock(&client->mutex);
     sg_transport_close(client);
     sg_client_loop_stop(client);
     sg_session_destroy(client->session);
+    sg_ops_free(client);
     variables_forget(client);
     for (uint32_t i = 0; i < client->n_groups; i++)
         free(client->groups[i].slices);
     free(client->groups);
     free(client->coordinator);
     sg_config_destroy(client->config);
+    sg_pool_destroy(client->pool);
     pthread_cond_destroy(&client->changed);
     pthread_mutex_destroy(&client->mutex);
     free(client);
@@ -233,9 +253,10 @@ static sg_status client_create(const sg_client_options *options, sg_config *take
     client->timer_ms = UINT64_MAX;
     pthread_mutex_init(&client->mutex, NULL);
     pthread_cond_init(&client->changed, NULL);
-    LIST_INIT(&client->ops);
+    client->pool = sg_pool_create();
     const sg_status status = sg_client_loop_start(client, err);
     if (status != SG_OK) {
+        sg_pool_destroy(client->pool);
         sg_config_destroy(client->config);
         free(client->coordinator);
         free(client);
@@ -313,6 +334,17 @@ static void variables_copy(sg_client *client, const sg_variable *variables, size
         client->variables[i] = variables[i];
         client->variables[i].name = sg_xstrdup(variables[i].name);
     }
+    const sg_plan *plan = sg_session_plan(client->session);
+    client->places = sg_xcalloc(plan->n_slices, sizeof *client->places);
+    for (uint32_t i = 0; i < plan->n_slices; i++) {
+        const sg_plan_slice *slice = &plan->slices[i];
+        const sg_variable *variable = &variables[slice->variable];
+        client->places[i] = (sg_client_place){
+            .value = variable->value + slice->first_elem,
+            .gradient = variable->gradient == NULL ? NULL : variable->gradient + slice->first_elem,
+            .n_bytes = slice->n_elems * sizeof(float),
+        };
+    }
 }
 
 sg_status sg_client_declare(sg_client *client, const sg_variable *variables, size_t n_variables, sg_error *err)
@@ -385,6 +417,8 @@ void sg_client_close(sg_client *client)
     if (client == NULL)
         return;
     sg_client_lock(client);
+    /* The report of the last step may be about to be sent; the goodbye comes after it. */
+    performing_await(client);
     const uint64_t now_ms = sg_clock_ms();
     sg_op *op = sg_op_create(client, sg_session_leave(client->session, now_ms, now_ms + CLOSE_MS));
     sg_client_unlock(client);

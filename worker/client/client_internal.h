@@ -8,7 +8,10 @@
  *
  * Threads. User threads, the loop thread and the pollers of two RPC clients (control: hello, heartbeats, leave; data:
  * all else) all do the same: lock, tell the session something, unlock. Unlocking takes the session's actions along and
- * carries them out without the lock. The mutex is the only lock; it is never held over a call, a copy or a log line. */
+ * carries them out without the lock, after it has woken who waits for an op that was completed. The mutex is the only
+ * lock; it is never held over a call, a copy or a log line.
+ *
+ * Ops, calls and what they are made of are recycled: steps that follow each other allocate nothing. */
 #ifndef SG_WORKER_CLIENT_CLIENT_INTERNAL_H
 #define SG_WORKER_CLIENT_CLIENT_INTERNAL_H
 
@@ -18,8 +21,15 @@
 #include <uv.h>
 
 #include "common/log.h"
+#include "common/pool.h"
 #include "common/rpc_client.h"
 #include "worker/client/session.h"
+#include "worker/client/slots.h"
+
+/* Ops that one unlock wakes after unlocking; any more are woken before. */
+#define SG_CLIENT_MAX_WOKEN 8u
+/* Of sg_op.n_lent: the op waits for nothing else. */
+#define SG_OP_AWAITS_LENT (1u << 31)
 
 /* One sending of a request, from the session's word to the end of the transport's callback. */
 typedef struct sg_client_call {
@@ -36,7 +46,7 @@ typedef struct sg_client_call {
 TAILQ_HEAD(sg_client_calls, sg_client_call);
 
 struct sg_op {
-    LIST_ENTRY(sg_op) link;
+    LIST_ENTRY(sg_op) link; /* under way, or free */
     sg_client *client;
     uint64_t task;
     uint32_t group;
@@ -46,10 +56,11 @@ struct sg_op {
     bool done;                    /* the session has ended its task */
     bool complete;                /* and all calls have ended and all buffers are back */
     sg_step step;
-    sg_error error; /* code OK: it ended well */
-    pthread_cond_t completed;
-    /* pieces of its buffers that the transport holds */
-    atomic_size_t n_lent;
+    sg_error error;           /* code OK: it ended well */
+    pthread_cond_t completed; /* as old as the memory of the op: a late signal finds it */
+    /* Pieces of its buffers that the transport holds. Whoever gives the last one back while AWAITS_LENT is set wakes
+     * the loop, which completes the op. */
+    atomic_uint n_lent;
 };
 
 typedef struct sg_client_group {
@@ -57,7 +68,14 @@ typedef struct sg_client_group {
     size_t n_slices;
     sg_step step; /* as it was last seen: begun, and not finished */
     bool begun;
+    uint32_t n_moving; /* ops of the group that are not complete */
 } sg_client_group;
+
+/* Where the bytes of a slice lie. */
+typedef struct sg_client_place {
+    float *value, *gradient;
+    size_t n_bytes;
+} sg_client_place;
 
 struct sg_client {
     /* immutable after open */
@@ -69,12 +87,16 @@ struct sg_client {
     uint64_t start_timeout_ms;
     sg_rpc_client *control, *data;
     sg_rpc_channel *coordinator_channel, **ps_channels;
+    sg_pool *pool;
     /* guarded by the mutex */
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* an op was completed, the last thread has carried out its actions */
     sg_session *session;
     sg_rpc_channel *control_channel; /* made anew while ps 0 has not answered and its address changes */
-    LIST_HEAD(, sg_op) ops;
+    LIST_HEAD(, sg_op) ops, free_ops;
+    sg_slots ops_by_task;
+    pthread_cond_t *woken[SG_CLIENT_MAX_WOKEN]; /* to be signalled after unlocking: [n_woken] */
+    uint32_t n_woken;
     bool interrupted, closing, started;
     uint32_t n_performing; /* threads that carry out actions */
     uint64_t pushed_bytes, pulled_bytes, non_finite;
@@ -83,6 +105,7 @@ struct sg_client {
     /* written by declare, before anything uses them */
     sg_variable *variables;
     size_t n_variables;
+    sg_client_place *places; /* [slices of the plan] */
     sg_client_group *groups;
     uint32_t n_groups;
     /* the loop */
@@ -112,6 +135,8 @@ void sg_client_loop_stop(sg_client *client);
 
 /* With the lock held. The task may have ended already: its DONE is found by the next unlock. */
 sg_op *sg_op_create(sg_client *client, uint64_t task);
+/* The memory of ops that were destroyed. */
+void sg_ops_free(sg_client *client);
 sg_op *sg_op_find(const sg_client *client, uint64_t task);
 /* With the lock held: completes it if nothing is under way any more. */
 void sg_op_settle(sg_op *op);

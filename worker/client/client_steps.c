@@ -21,6 +21,7 @@ static sg_op *op_of_group(sg_client *client, uint64_t task, uint32_t group)
     sg_op *op = sg_op_create(client, task);
     op->group = group;
     op->of_group = true;
+    client->groups[group].n_moving++;
     return op;
 }
 
@@ -56,56 +57,59 @@ static sg_status group_check(sg_client *client, const sg_step *step, sg_error *e
 
 /* --- begin ----------------------------------------------------------------------------------------------------- */
 
-static bool group_moves(const sg_client *client, uint32_t group)
-{
-    const sg_op *op;
-    LIST_FOREACH(op, &client->ops, link)
-    if (op->of_group && op->group == group && !op->complete)
-        return true;
-    return false;
-}
-
-static sg_status ticket_begin(sg_client *client, const sg_step *step, sg_op **op, sg_error *err)
+/* The step before: all of it must be on its way, and, unless the caller wants to wait for its values itself, there. */
+static sg_status before_await(sg_client *client, const sg_step *step, sg_error *err)
 {
     sg_status status = group_check(client, step, err);
-    while (status == SG_OK && group_moves(client, step->group)) {
+    while (status == SG_OK && !step->values_later && client->groups[step->group].n_moving > 0) {
         pthread_cond_wait(&client->changed, &client->mutex);
         status = group_check(client, step, err);
     }
     if (status != SG_OK)
         return status;
-    sg_client_group *group = &client->groups[step->group];
-    const uint64_t now_ms = sg_clock_ms();
-    if (group->begun && sg_session_is_pushed(client->session, &group->step)) {
-        sg_session_finish(client->session, now_ms, &group->step);
-        group->begun = false;
-    }
-    const uint64_t deadline_ms = client->started ? UINT64_MAX : now_ms + client->start_timeout_ms;
-    *op = sg_op_create(client, sg_session_ticket(client->session, now_ms, deadline_ms, step->group));
+    const sg_client_group *group = &client->groups[step->group];
+    if (group->begun)
+        sg_session_finish(client->session, sg_clock_ms(), &group->step);
     return SG_OK;
 }
 
 /* One who joins late, or who did not pull after the last step, lacks the values that the step is computed on. */
 static sg_op *missing_begin(sg_client *client, const sg_step *step)
 {
-    const sg_client_group *group = &client->groups[step->group];
-    uint32_t *missing = sg_xcalloc(group->n_slices + 1, sizeof *missing);
-    size_t n = 0;
-    for (size_t i = 0; i < group->n_slices; i++)
-        if (sg_session_slice_version(client->session, group->slices[i]) != step->number)
-            missing[n++] = group->slices[i];
+    uint32_t *missing = sg_pool_alloc(client->pool, client->groups[step->group].n_slices * sizeof *missing);
+    const size_t n = sg_session_missing(client->session, step, missing);
     sg_op *op = n == 0 ? NULL : pull_begin(client, step->group, step->number, missing, n);
-    free(missing);
+    sg_pool_free(missing);
     return op;
+}
+
+/* With the lock held: the step is begun. *op, if not NULL, brings what is missing of its values. */
+static void step_begun(sg_client *client, const sg_step *given, sg_op **op)
+{
+    client->started = true;
+    client->groups[given->group].step = *given;
+    client->groups[given->group].begun = true;
+    *op = client->sync ? missing_begin(client, given) : NULL;
+}
+
+/* Waits for the ticket, with a task of the session. */
+static sg_status ticket_await(sg_client *client, const sg_step *step, sg_step *given, sg_error *err)
+{
+    sg_client_lock(client);
+    const uint64_t now_ms = sg_clock_ms();
+    const uint64_t deadline_ms = client->started ? UINT64_MAX : now_ms + client->start_timeout_ms;
+    sg_op *op = sg_op_create(client, sg_session_ticket(client->session, now_ms, deadline_ms, step->group));
+    sg_client_unlock(client);
+    return sg_op_finish(op, given, err);
 }
 
 static void step_give(sg_step *step, const sg_step *given)
 {
-    const float loss = step->loss;
-    const uint64_t examples = step->examples;
+    const sg_step asked = *step;
     *step = *given;
-    step->loss = loss;
-    step->examples = examples;
+    step->loss = asked.loss;
+    step->examples = asked.examples;
+    step->values_later = asked.values_later;
 }
 
 sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err)
@@ -113,22 +117,23 @@ sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err)
     sg_op *op = NULL;
     sg_step given;
     sg_client_lock(client);
-    sg_status status = ticket_begin(client, step, &op, err);
+    sg_status status = before_await(client, step, err);
+    const bool there = status == SG_OK && sg_session_ticket_take(client->session, sg_clock_ms(), step->group, &given);
+    if (there)
+        step_begun(client, &given, &op);
     sg_client_unlock(client);
+    if (status == SG_OK && !there) {
+        status = ticket_await(client, step, &given, err);
+        sg_client_lock(client);
+        if (status == SG_OK)
+            step_begun(client, &given, &op);
+        sg_client_unlock(client);
+    }
+    if (status == SG_OK && op != NULL)
+        status = sg_op_finish(op, NULL, err);
     if (status == SG_OK)
-        status = sg_op_finish(op, &given, err);
-    if (status != SG_OK)
-        return status;
-    sg_client_lock(client);
-    client->started = true;
-    client->groups[given.group].step = given;
-    client->groups[given.group].begun = true;
-    op = client->sync ? missing_begin(client, &given) : NULL;
-    sg_client_unlock(client);
-    if (op != NULL && (status = sg_op_finish(op, NULL, err)) != SG_OK)
-        return status;
-    step_give(step, &given);
-    return SG_OK;
+        step_give(step, &given);
+    return status;
 }
 
 /* --- end ------------------------------------------------------------------------------------------------------- */
@@ -164,42 +169,19 @@ static uint64_t weight_of(sg_client *client, const sg_step *step)
     return 0;
 }
 
-/* Sync: the pull is sent with the push, and each slice comes back as soon as it is made. */
-static sg_status exchange_begin(sg_client *client, const sg_step *step, uint64_t weight, sg_op **push, sg_op **pull,
-                                sg_error *err)
+/* With the lock held. The step counts as finished as soon as what is sent here is acknowledged. */
+static sg_status exchange_begin(sg_client *client, const sg_step *step, uint64_t weight, sg_op **op, sg_error *err)
 {
     sg_status status = group_check(client, step, err);
     if (status != SG_OK)
         return status;
     sg_client_group *group = &client->groups[step->group];
-    status = push_begin(client, sg_session_push, step, weight, group->slices, group->n_slices, push, err);
-    if (status == SG_OK && client->sync)
-        *pull = pull_begin(client, step->group, step->number + 1, group->slices, group->n_slices);
-    return status;
-}
-
-static sg_op *newest_begin(sg_client *client, const sg_step *step)
-{
-    sg_client_lock(client);
-    const sg_client_group *group = &client->groups[step->group];
-    sg_op *op = pull_begin(client, step->group, 0, group->slices, group->n_slices);
-    if (client->interrupted)
-        sg_session_cancel(client->session, op->task);
-    sg_client_unlock(client);
-    return op;
-}
-
-static sg_status exchange_finish(sg_client *client, const sg_step *step, sg_op *push, sg_op *pull, sg_error *err)
-{
-    sg_status status = sg_op_finish(push, NULL, err);
-    if (status == SG_OK && pull == NULL)
-        pull = newest_begin(client, step);
-    if (pull == NULL)
-        return status;
+    status = push_begin(client, sg_session_push_pull, step, weight, group->slices, group->n_slices, op, err);
     if (status != SG_OK)
-        sg_op_cancel(pull);
-    const sg_status pulled = sg_op_finish(pull, NULL, status == SG_OK ? err : NULL);
-    return status == SG_OK ? pulled : status;
+        return status;
+    sg_session_finish(client->session, sg_clock_ms(), step);
+    group->begun = false;
+    return SG_OK;
 }
 
 sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err)
@@ -210,24 +192,16 @@ sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err)
     if (status != SG_OK)
         return status;
     const uint64_t weight = weight_of(client, step);
-    sg_op *push = NULL, *pull = NULL;
+    sg_op *op = NULL;
     sg_client_lock(client);
-    status = exchange_begin(client, step, weight, &push, &pull, err);
+    status = exchange_begin(client, step, weight, &op, err);
     sg_client_unlock(client);
-    if (status == SG_OK)
-        status = exchange_finish(client, step, push, pull, err);
-    if (status != SG_OK)
-        return status;
-    sg_client_lock(client);
-    sg_session_finish(client->session, sg_clock_ms(), step);
-    client->groups[step->group].begun = false;
-    sg_client_unlock(client);
-    return SG_OK;
+    return status == SG_OK ? sg_op_finish(op, NULL, err) : status;
 }
 
 /* --- its pieces ------------------------------------------------------------------------------------------------ */
 
-/* With the lock held: the slices of these variables, freed by free(). */
+/* With the lock held: the slices of these variables, freed by sg_pool_free. */
 static sg_status slices_of(const sg_client *client, const sg_step *step, const uint32_t *variables, size_t n,
                            uint32_t **slices, size_t *n_slices, sg_error *err)
 {
@@ -247,7 +221,7 @@ static sg_status slices_of(const sg_client *client, const sg_step *step, const u
                                 variable->name, variable->group, step->group);
         most += plan->variables[index].n_slices;
     }
-    *slices = sg_xcalloc(most + 1, sizeof **slices);
+    *slices = sg_pool_alloc(client->pool, most * sizeof **slices);
     *n_slices = 0;
     for (size_t i = 0; i < n; i++) {
         const sg_plan_variable *variable = &plan->variables[variables[i]];
@@ -279,7 +253,7 @@ static sg_status send_begin(sg_client *client, const sg_step *step, const uint32
     if (status == SG_OK)
         step_note(client, step);
     sg_client_unlock(client);
-    free(slices);
+    sg_pool_free(slices);
     return status;
 }
 
@@ -309,6 +283,6 @@ sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t 
         step_note(client, step);
     }
     sg_client_unlock(client);
-    free(slices);
+    sg_pool_free(slices);
     return status;
 }

@@ -18,30 +18,57 @@ static void cond_init_monotonic(pthread_cond_t *cond)
 
 sg_op *sg_op_create(sg_client *client, uint64_t task)
 {
-    sg_op *op = sg_xcalloc(1, sizeof *op);
-    op->client = client;
+    sg_op *op = LIST_FIRST(&client->free_ops);
+    if (op != NULL) {
+        LIST_REMOVE(op, link);
+        op->of_group = op->done = op->complete = false;
+        op->error.code = SG_OK;
+    } else {
+        op = sg_xcalloc(1, sizeof *op);
+        op->client = client;
+        TAILQ_INIT(&op->calls);
+        cond_init_monotonic(&op->completed);
+    }
     op->task = task;
-    TAILQ_INIT(&op->calls);
-    cond_init_monotonic(&op->completed);
+    atomic_store(&op->n_lent, 0);
     LIST_INSERT_HEAD(&client->ops, op, link);
+    sg_slots_put(&client->ops_by_task, task, op);
     return op;
+}
+
+void sg_ops_free(sg_client *client)
+{
+    for (sg_op *op; (op = LIST_FIRST(&client->free_ops)) != NULL;) {
+        LIST_REMOVE(op, link);
+        pthread_cond_destroy(&op->completed);
+        free(op);
+    }
+    sg_slots_deinit(&client->ops_by_task);
 }
 
 sg_op *sg_op_find(const sg_client *client, uint64_t task)
 {
-    sg_op *op = LIST_FIRST(&client->ops);
-    while (op != NULL && op->task != task)
-        op = LIST_NEXT(op, link);
-    return op;
+    return sg_slots_get(&client->ops_by_task, task);
+}
+
+/* A thread that is woken while the mutex is held would go to sleep again at once. */
+static void wake(sg_client *client, pthread_cond_t *cond)
+{
+    if (client->n_woken < SG_CLIENT_MAX_WOKEN)
+        client->woken[client->n_woken++] = cond;
+    else
+        pthread_cond_broadcast(cond);
 }
 
 void sg_op_settle(sg_op *op)
 {
-    if (op->complete || !op->done || !TAILQ_EMPTY(&op->calls) || atomic_load(&op->n_lent) > 0)
+    if (op->complete || !op->done || !TAILQ_EMPTY(&op->calls) ||
+        (atomic_fetch_or(&op->n_lent, SG_OP_AWAITS_LENT) & ~SG_OP_AWAITS_LENT) > 0)
         return;
     op->complete = true;
-    pthread_cond_broadcast(&op->completed);
-    pthread_cond_broadcast(&op->client->changed);
+    wake(op->client, &op->completed);
+    if (op->of_group && --op->client->groups[op->group].n_moving == 0)
+        pthread_cond_broadcast(&op->client->changed);
 }
 
 bool sg_op_is_complete(sg_op *op)
@@ -95,9 +122,9 @@ void sg_op_destroy(sg_op *op)
     while (!op->complete)
         pthread_cond_wait(&op->completed, &client->mutex);
     LIST_REMOVE(op, link);
+    sg_slots_remove(&client->ops_by_task, op->task);
+    LIST_INSERT_HEAD(&client->free_ops, op, link);
     pthread_mutex_unlock(&client->mutex);
-    pthread_cond_destroy(&op->completed);
-    free(op);
 }
 
 sg_status sg_op_finish(sg_op *op, sg_step *step, sg_error *err)

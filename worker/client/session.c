@@ -39,22 +39,24 @@ sg_session *sg_session_create(const sg_session_options *options)
     session->setting_list = sg_xcalloc(session->n_settings + 1, sizeof(Shardgrad__V1__Setting *));
     for (size_t i = 0; i < session->n_settings; i++)
         session->setting_list[i] = &session->settings[i];
-    session->heartbeat_ms = SG_SESSION_NEVER;
+    session->heartbeat_ms = session->due_ms = SG_SESSION_NEVER;
+    session->pool = sg_pool_create();
     session->peers = sg_xcalloc(1, sizeof *session->peers);
     sg_session_peer_init(&session->peers[0], "");
     TAILQ_INIT(&session->tasks);
     TAILQ_INIT(&session->active);
-    TAILQ_INIT(&session->actions);
+    STAILQ_INIT(&session->touched);
     return session;
 }
 
 static void task_free(sg_session *session, sg_session_task *task)
 {
     TAILQ_REMOVE(&session->tasks, task, link);
+    sg_slots_remove(&session->tasks_by_number, task->number);
     if (task->kind == SG_SESSION_TASK_TICKET && session->groups[task->group].task == task)
         session->groups[task->group].task = NULL;
     free(task->waiting);
-    free(task);
+    sg_pool_free(task);
 }
 
 void sg_session_destroy(sg_session *session)
@@ -68,6 +70,9 @@ void sg_session_destroy(sg_session *session)
     }
     for (sg_session_action action; sg_session_next_action(session, &action);)
         sg_session_action_deinit(&action);
+    free(session->actions);
+    sg_slots_deinit(&session->tasks_by_number);
+    sg_slots_deinit(&session->requests_by_call);
     sg_session_groups_destroy(session);
     for (size_t i = 0; i < session->n_settings; i++) {
         free(session->settings[i].key);
@@ -78,42 +83,56 @@ void sg_session_destroy(sg_session *session)
     for (uint32_t ps = 0; ps <= session->n_ps; ps++)
         free(session->peers[ps].address);
     free(session->peers);
-    free(session->lanes);
+    sg_session_lanes_destroy(session);
     if (session->hello != NULL)
         shardgrad__v1__hello_response__free_unpacked(session->hello, NULL);
     free(session->failed_text);
     free(session->warned_of);
     free(session->job);
     free(session->address);
+    sg_pool_destroy(session->pool);
     free(session);
 }
 
 /* --- actions --------------------------------------------------------------------------------------------------- */
 
+static void actions_grow(sg_session *session)
+{
+    const size_t n = session->actions_capacity;
+    sg_session_action *list = sg_xcalloc(n == 0 ? 16 : 2 * n, sizeof *list);
+    for (size_t i = 0; i < n; i++)
+        list[i] = session->actions[(session->first_action + i) & (n - 1)];
+    free(session->actions);
+    session->actions = list;
+    session->actions_capacity = n == 0 ? 16 : 2 * n;
+    session->first_action = 0;
+}
+
+/* Valid until the next one is added. */
 sg_session_action *sg_session_action_add(sg_session *session, sg_session_action_kind kind)
 {
-    sg_session_queued *queued = sg_xcalloc(1, sizeof *queued);
-    queued->action.kind = kind;
-    TAILQ_INSERT_TAIL(&session->actions, queued, link);
-    return &queued->action;
+    if (session->n_actions == session->actions_capacity)
+        actions_grow(session);
+    const size_t at = (session->first_action + session->n_actions++) & (session->actions_capacity - 1);
+    session->actions[at] = (sg_session_action){.kind = kind};
+    return &session->actions[at];
 }
 
 bool sg_session_next_action(sg_session *session, sg_session_action *action)
 {
-    sg_session_queued *queued = TAILQ_FIRST(&session->actions);
-    if (queued == NULL)
+    if (session->n_actions == 0)
         return false;
-    TAILQ_REMOVE(&session->actions, queued, link);
-    *action = queued->action;
-    free(queued);
+    *action = session->actions[session->first_action];
+    session->first_action = (session->first_action + 1) & (session->actions_capacity - 1);
+    session->n_actions--;
     return true;
 }
 
 void sg_session_action_deinit(sg_session_action *action)
 {
-    if (action->body != NULL)
-        protobuf_c_message_free_unpacked(action->body, NULL);
+    sg_session_message_unref(action->message);
     free(action->text);
+    action->message = NULL;
     action->body = NULL;
     action->text = NULL;
 }
@@ -159,14 +178,16 @@ uint64_t sg_session_random(sg_session *session)
 sg_session_task *sg_session_task_add(sg_session *session, sg_session_task_kind kind, uint64_t now_ms,
                                      uint64_t deadline_ms)
 {
-    sg_session_task *task = sg_xcalloc(1, sizeof *task);
+    sg_session_task *task = sg_pool_alloc(session->pool, sizeof *task);
     task->number = ++session->last_task;
     task->kind = kind;
     task->begun_ms = now_ms;
     task->deadline_ms = deadline_ms;
     task->warn_interval_ms = session->warn_after_ms;
     task->warn_ms = session->warn_after_ms == 0 ? SG_SESSION_NEVER : now_ms + session->warn_after_ms;
+    sg_session_due(session, task->deadline_ms < task->warn_ms ? task->deadline_ms : task->warn_ms);
     TAILQ_INSERT_TAIL(&session->tasks, task, link);
+    sg_slots_put(&session->tasks_by_number, task->number, task);
     return task;
 }
 
@@ -187,7 +208,11 @@ void sg_session_task_end(sg_session *session, sg_session_task *task, const sg_st
     sg_session_requests_drop(session, task);
     if (task->kind == SG_SESSION_TASK_DECLARE && status != SG_OK && session->state == SG_SESSION_DECLARING)
         session->state = SG_SESSION_JOINED;
+    const bool pushed = task->kind == SG_SESSION_TASK_PUSH;
+    const uint32_t group = task->group;
     task_free(session, task);
+    if (pushed && status != SG_OK)
+        sg_session_ticket_lost(session, group);
     sg_session_leave_due(session);
 }
 
@@ -223,17 +248,9 @@ void sg_session_fail(sg_session *session, sg_status status, const char *text)
         sg_session_task_end(session, task, NULL, status, "%s", session->failed_text);
 }
 
-static sg_session_task *task_find(const sg_session *session, uint64_t number)
-{
-    sg_session_task *task = TAILQ_FIRST(&session->tasks);
-    while (task != NULL && task->number != number)
-        task = TAILQ_NEXT(task, link);
-    return task;
-}
-
 void sg_session_cancel(sg_session *session, uint64_t number)
 {
-    sg_session_task *task = task_find(session, number);
+    sg_session_task *task = sg_slots_get(&session->tasks_by_number, number);
     if (task != NULL)
         sg_session_task_end(session, task, NULL, SG_CANCELLED, "cancelled by the caller");
 }
@@ -263,7 +280,7 @@ static const char *task_waits_for(sg_session *session, const sg_session_task *ta
 
 const char *sg_session_waiting_for(sg_session *session, uint64_t number)
 {
-    const sg_session_task *task = task_find(session, number);
+    const sg_session_task *task = sg_slots_get(&session->tasks_by_number, number);
     return task == NULL ? "no answer yet" : task_waits_for(session, task);
 }
 
@@ -298,6 +315,24 @@ static void task_expire(sg_session *session, sg_session_task *task, uint64_t now
                         now_ms - task->begun_ms, task_waits_for(session, task));
 }
 
+void sg_session_due(sg_session *session, uint64_t at_ms)
+{
+    session->due_ms = at_ms < session->due_ms ? at_ms : session->due_ms;
+}
+
+/* What is due after what has been done. */
+static void due_find(sg_session *session)
+{
+    session->due_ms = SG_SESSION_NEVER;
+    const sg_session_task *task;
+    TAILQ_FOREACH(task, &session->tasks, link)
+    sg_session_due(session, task->deadline_ms < task->warn_ms ? task->deadline_ms : task->warn_ms);
+    const sg_session_request *request;
+    TAILQ_FOREACH(request, &session->active, link)
+    if (request->call == 0)
+        sg_session_due(session, request->not_before_ms);
+}
+
 void sg_session_tick(sg_session *session, uint64_t now_ms)
 {
     for (sg_session_task *task = TAILQ_FIRST(&session->tasks), *next; task != NULL; task = next) {
@@ -309,22 +344,12 @@ void sg_session_tick(sg_session *session, uint64_t now_ms)
     }
     sg_session_heartbeat_due(session, now_ms);
     sg_session_send_due(session, now_ms);
+    due_find(session);
 }
 
 uint64_t sg_session_next_ms(const sg_session *session)
 {
-    uint64_t next = session->heartbeat_ms;
-    const sg_session_task *task;
-    TAILQ_FOREACH(task, &session->tasks, link)
-    {
-        next = task->deadline_ms < next ? task->deadline_ms : next;
-        next = task->warn_ms < next ? task->warn_ms : next;
-    }
-    const sg_session_request *request;
-    TAILQ_FOREACH(request, &session->active, link)
-    if (request->call == 0 && request->not_before_ms < next)
-        next = request->not_before_ms;
-    return next;
+    return session->heartbeat_ms < session->due_ms ? session->heartbeat_ms : session->due_ms;
 }
 
 /* --- facts ----------------------------------------------------------------------------------------------------- */

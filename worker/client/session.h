@@ -7,7 +7,8 @@
  *     UNAVAILABLE after a back-off with jitter;
  *   - sync: step s+1 of a group is pushed only after version s+1 of every slice of the group was pulled;
  *   - async: a slice is pushed again only after its last push was acknowledged;
- *   - at most the ticket that is computed and one more are held;
+ *   - at most the ticket that is computed and one more are held; the next step may be begun once this one's gradients
+ *     were all handed over, and this one is finished once they are acknowledged;
  *   - Leave goes out only after all pushes are acknowledged, and says how far they went;
  *   - FENCED from anyone ends everything.
  *
@@ -51,15 +52,20 @@ typedef struct sg_session_action {
     uint64_t task;            /* CALL: on whose behalf (0: the session's own); DONE */
     sg_session_method method; /* CALL */
     uint32_t target;          /* CALL: ps index or SG_SESSION_COORDINATOR */
-    ProtobufCMessage *body;   /* CALL; freed by action_deinit; what is not in it (data) is found by its `slices` */
-    uint64_t timeout_ms;      /* CALL */
-    sg_status status;         /* DONE */
-    sg_step step;             /* DONE of a ticket */
-    sg_log_level level;       /* LOG */
-    const char *event;        /* LOG */
-    char *text;               /* DONE with a failure, LOG */
+    ProtobufCMessage *body;   /* CALL; lent until action_deinit; its data is found by the next three */
+    const uint32_t *slices;   /* CALL of a data method, lent with the body: [n_slices] */
+    size_t n_slices;
+    uint64_t slice_bytes;               /* theirs together */
+    uint64_t timeout_ms;                /* CALL */
+    sg_status status;                   /* DONE */
+    sg_step step;                       /* DONE of a ticket */
+    sg_log_level level;                 /* LOG */
+    const char *event;                  /* LOG */
+    char *text;                         /* DONE with a failure, LOG */
+    struct sg_session_message *message; /* the session's: holds the body */
 } sg_session_action;
 
+/* An action that was taken may outlive the session. action_deinit may be called from any thread. */
 bool sg_session_next_action(sg_session *session, sg_session_action *action);
 void sg_session_action_deinit(sg_session_action *action);
 
@@ -89,8 +95,11 @@ SG_MUST_USE sg_status sg_session_declare(sg_session *session, uint64_t now_ms, u
                                          const sg_variable *variables, size_t n_variables, uint64_t *task,
                                          sg_error *err);
 /* DONE carries the step. The ticket after it is asked for in the background (calls of task 0), and what is known of
- * finished steps rides along. INVALID while the step before is not finished. */
+ * finished steps rides along. INVALID while the step before was not handed over whole, or when one of its pushes came
+ * to nothing. */
 uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint32_t group);
+/* The same without a task, if the ticket is there. */
+bool sg_session_ticket_take(sg_session *session, uint64_t now_ms, uint32_t group, sg_step *step);
 /* Pushes these slices at `step` (as DONE of its ticket gave it) with this weight. INVALID: no such ticket, a slice of
  * another group or of a frozen variable, one that was pushed at this step before, or (sync) the step's version was not
  * pulled for every slice of the group. */
@@ -105,7 +114,8 @@ SG_MUST_USE sg_status sg_session_push_pull(sg_session *session, uint64_t now_ms,
 /* Pulls `version` (sync: exactly; async: at least; frozen variables: 0) of these slices. */
 uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint64_t version,
                          const uint32_t *slices, size_t n_slices);
-/* Says that a step is finished: its ticket is given up, and the next ticket request reports loss and examples. */
+/* Says that a step was handed over whole (ignored if not): as soon as all its pushes are acknowledged its ticket is
+ * given up, and the next ticket request reports loss and examples. */
 void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step);
 /* Waits for the pushes under way, then says goodbye; nothing else can be begun from here on. */
 uint64_t sg_session_leave(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
@@ -137,7 +147,10 @@ const sg_plan *sg_session_plan(const sg_session *session); /* NULL before declar
 uint64_t sg_session_version(const sg_session *session, uint32_t group);
 /* The same of one slice. */
 uint64_t sg_session_slice_version(const sg_session *session, uint32_t slice);
-/* Whether all trained slices of the step that was begun were acknowledged. */
+/* Lists the trained slices of the step's group whose values of this step are neither there nor on their way; at most
+ * as many as there are trained slices in the group. Returns how many. */
+size_t sg_session_missing(const sg_session *session, const sg_step *step, uint32_t *slices);
+/* Whether all trained slices of the step, which was begun and is not finished, were acknowledged. */
 bool sg_session_is_pushed(const sg_session *session, const sg_step *step);
 /* OK, or that with which everything ends. */
 sg_status sg_session_failed(const sg_session *session, sg_error *err);

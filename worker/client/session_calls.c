@@ -1,6 +1,6 @@
 /* worker/client/session_calls.c - requests and their repeats.
  *
- * A request waits in the lane of its ps until the window has room; from then on it is active: an attempt of it is
+ * A request waits in the lane of its ps until its turn comes; from then on it is active: an attempt of it is
  * under way, or it waits for its next one. What became of an attempt decides: WAITING is asked again at once,
  * NOT_READY nearly so, a peer that cannot be reached after a back-off. A peer that has not answered anything for a
  * lease, though asked at least twice, is lost, and the job with it. */
@@ -10,7 +10,6 @@
 
 #include "worker/client/session_internal.h"
 
-#define WINDOW            8u /* requests under way in a lane */
 #define BACK_OFF_FIRST_MS 50u
 #define BACK_OFF_MOST_MS  1000u
 #define NOT_READY_MS      50u
@@ -70,16 +69,15 @@ sg_session_peer *sg_session_peer_of(sg_session *session, uint32_t target)
 /* --- making and forgetting them -------------------------------------------------------------------------------- */
 
 static sg_session_request *request_create(sg_session *session, sg_session_task *task, sg_session_method method,
-                                          uint32_t target, const ProtobufCMessage *message)
+                                          uint32_t target, sg_session_message *take_message)
 {
-    sg_session_request *request = sg_xcalloc(1, sizeof *request);
+    sg_session_request *request = sg_pool_alloc(session->pool, sizeof *request);
     request->task = task;
+    request->message = take_message;
     request->method = method;
     request->target = target;
     request->lane = SG_SESSION_NO_LANE;
-    request->packed_bytes = protobuf_c_message_get_packed_size(message);
-    request->packed = sg_xcalloc(request->packed_bytes + 1, 1);
-    protobuf_c_message_pack(message, request->packed);
+    request->number = ++session->last_request;
     if (task != NULL)
         task->n_requests++;
     if (sg_session_is_push(method))
@@ -88,54 +86,70 @@ static sg_session_request *request_create(sg_session *session, sg_session_task *
 }
 
 sg_session_request *sg_session_request_add(sg_session *session, sg_session_task *task, sg_session_method method,
-                                           uint32_t target, const ProtobufCMessage *message)
+                                           uint32_t target, const ProtobufCMessage *body)
 {
-    sg_session_request *request = request_create(session, task, method, target, message);
+    sg_session_request *request = request_create(session, task, method, target, sg_session_message_copy(session, body));
+    request->state = SG_SESSION_REQUEST_ACTIVE;
     TAILQ_INSERT_TAIL(&session->active, request, link);
+    session->n_idle++;
     return request;
+}
+
+/* 1 + the version that this request brings; 0: it brings none. */
+static uint64_t brings(const sg_session *session, const sg_session_request *request)
+{
+    if (request->method == SG_SESSION_PULL)
+        return request->at + 1;
+    if (request->method != SG_SESSION_PUSH_PULL)
+        return 0;
+    return sg_session_is_sync(session) ? request->at + 2 : 1;
 }
 
 sg_session_request *sg_session_request_add_data(sg_session *session, sg_session_task *task, sg_session_method method,
-                                                uint32_t ps, const uint32_t *slices, size_t n_slices, uint64_t at,
-                                                const ProtobufCMessage *message)
+                                                uint32_t ps, sg_session_message *take_message, uint64_t at)
 {
-    sg_session_request *request = request_create(session, task, method, ps, message);
-    request->slices = sg_xcalloc(n_slices, sizeof *slices);
-    memcpy(request->slices, slices, n_slices * sizeof *slices);
-    request->n_slices = n_slices;
+    sg_session_request *request = request_create(session, task, method, ps, take_message);
     request->at = at;
-    request->group = session->plan->slices[slices[0]].group;
+    request->group = session->plan->slices[take_message->slices[0]].group;
     request->lane = ps * SG_SESSION_LANES_PER_PS + (method == SG_SESSION_PULL ? 1 : 0);
-    TAILQ_INSERT_TAIL(&session->lanes[request->lane].queue, request, link);
+    const uint64_t coming = brings(session, request);
+    for (size_t i = 0; coming != 0 && i < take_message->n_slices; i++)
+        session->slices[take_message->slices[i]].coming = coming;
+    sg_session_lane_add(session, request);
     return request;
 }
 
-/* Requests without a lane are active from the start; those with one are once they were sent. */
-static bool request_is_active(const sg_session_request *request)
+/* The slices are free for what comes next. */
+static void slices_settle(sg_session *session, const sg_session_request *request)
 {
-    return request->lane == SG_SESSION_NO_LANE || request->sent_ms != 0;
-}
-
-static void push_settle(sg_session *session, const sg_session_request *request)
-{
-    session->n_pushes--;
-    if (request_is_active(request))
-        for (size_t i = 0; i < request->n_slices; i++)
-            session->slices[request->slices[i]].push_under_way = false;
+    const bool held = sg_session_is_push(request->method) && request->state != SG_SESSION_REQUEST_BLOCKED;
+    const uint64_t coming = brings(session, request);
+    for (size_t i = 0; (held || coming != 0) && i < request->message->n_slices; i++) {
+        sg_session_slice *slice = &session->slices[request->message->slices[i]];
+        if (held)
+            slice->push_pending = false;
+        if (coming != 0 && slice->coming == coming)
+            slice->coming = 0;
+    }
 }
 
 /* Takes it out of its list. The request itself stays readable. */
 static void request_detach(sg_session *session, sg_session_request *request)
 {
-    if (request_is_active(request)) {
+    if (request->state == SG_SESSION_REQUEST_ACTIVE) {
         TAILQ_REMOVE(&session->active, request, link);
-        if (request->lane != SG_SESSION_NO_LANE)
-            session->lanes[request->lane].n_active--;
+        session->n_idle -= request->call == 0;
+        sg_slots_remove(&session->requests_by_call, request->call);
     } else {
-        TAILQ_REMOVE(&session->lanes[request->lane].queue, request, link);
+        sg_session_lane_remove(session, request);
+    }
+    slices_settle(session, request);
+    if (request->lane != SG_SESSION_NO_LANE) {
+        session->lanes[request->lane].n_active -= request->state == SG_SESSION_REQUEST_ACTIVE;
+        sg_session_lane_touch(session, request->lane);
     }
     if (sg_session_is_push(request->method))
-        push_settle(session, request);
+        session->n_pushes--;
     if (request->method == SG_SESSION_TICKET && session->groups[request->group].asking == request)
         session->groups[request->group].asking = NULL;
     if (request->task != NULL)
@@ -144,32 +158,34 @@ static void request_detach(sg_session *session, sg_session_request *request)
 
 static void request_free(sg_session_request *request)
 {
-    free(request->slices);
-    free(request->packed);
-    free(request);
+    sg_session_message_unref(request->message);
+    sg_pool_free(request);
+}
+
+/* A step one of whose pushes came to nothing is never finished. */
+static void push_lost(sg_session *session, const sg_session_request *request)
+{
+    sg_session_held *held =
+        sg_session_is_push(request->method) ? sg_session_held_find(session, request->group, request->at) : NULL;
+    if (held != NULL)
+        held->n_lost += (uint32_t)request->message->n_slices;
 }
 
 void sg_session_request_remove(sg_session *session, sg_session_request *request)
 {
     request_detach(session, request);
+    push_lost(session, request);
     request_free(request);
-}
-
-/* Those of `task`; NULL: all. */
-static void drop_from(sg_session *session, struct sg_session_requests *list, const sg_session_task *task)
-{
-    for (sg_session_request *request = TAILQ_FIRST(list), *next; request != NULL; request = next) {
-        next = TAILQ_NEXT(request, link);
-        if (task == NULL || request->task == task)
-            sg_session_request_remove(session, request);
-    }
 }
 
 static void drop(sg_session *session, const sg_session_task *task)
 {
-    drop_from(session, &session->active, task);
-    for (uint32_t lane = 0; session->lanes != NULL && lane < session->n_ps * SG_SESSION_LANES_PER_PS; lane++)
-        drop_from(session, &session->lanes[lane].queue, task);
+    for (sg_session_request *request = TAILQ_FIRST(&session->active), *next; request != NULL; request = next) {
+        next = TAILQ_NEXT(request, link);
+        if (task == NULL || request->task == task)
+            sg_session_request_remove(session, request);
+    }
+    sg_session_lanes_drop(session, task);
 }
 
 void sg_session_requests_drop(sg_session *session, const sg_session_task *task)
@@ -181,32 +197,6 @@ void sg_session_requests_drop(sg_session *session, const sg_session_task *task)
 void sg_session_requests_drop_all(sg_session *session)
 {
     drop(session, NULL);
-}
-
-/* --- packing --------------------------------------------------------------------------------------------------- */
-
-void sg_session_pack(sg_session *session, const uint32_t *slices, size_t n, sg_session_pack_fn each, void *user)
-{
-    uint32_t *list = sg_xcalloc(n + 1, sizeof *list);
-    for (uint32_t ps = 0; ps < session->n_ps; ps++) {
-        uint64_t bytes = 0;
-        size_t n_list = 0;
-        for (size_t i = 0; i < n; i++) {
-            const sg_plan_slice *slice = &session->plan->slices[slices[i]];
-            if (slice->ps != ps)
-                continue;
-            if (n_list > 0 && bytes + slice->n_elems * sizeof(float) > session->hello->message_bytes) {
-                each(session, user, ps, list, n_list);
-                bytes = 0;
-                n_list = 0;
-            }
-            bytes += slice->n_elems * sizeof(float);
-            list[n_list++] = slices[i];
-        }
-        if (n_list > 0)
-            each(session, user, ps, list, n_list);
-    }
-    free(list);
 }
 
 /* --- sending --------------------------------------------------------------------------------------------------- */
@@ -223,55 +213,33 @@ static uint64_t request_timeout_ms(const sg_session *session, sg_session_method 
     return session->hello->park_ms + (lease_ms > MIN_TIMEOUT_MS ? lease_ms : MIN_TIMEOUT_MS);
 }
 
-static void request_send(sg_session *session, sg_session_request *request, uint64_t now_ms)
+void sg_session_request_send(sg_session *session, sg_session_request *request, uint64_t now_ms)
 {
+    session->n_idle--;
     request->call = ++session->last_call;
-    request->sent_ms = now_ms == 0 ? 1 : now_ms;
+    request->sent_ms = now_ms;
+    sg_slots_put(&session->requests_by_call, request->call, request);
     sg_session_action *action = sg_session_action_add(session, SG_SESSION_CALL);
     action->call = request->call;
     action->task = request->task == NULL ? 0 : request->task->number;
     action->method = request->method;
     action->target = request->target;
-    action->body =
-        protobuf_c_message_unpack(methods[request->method].request, NULL, request->packed_bytes, request->packed);
-    SG_ASSERT(action->body != NULL);
+    action->message = request->message;
+    atomic_fetch_add_explicit(&request->message->n_references, 1, memory_order_relaxed);
+    action->body = request->message->body;
+    action->slices = request->message->slices;
+    action->n_slices = request->message->n_slices;
+    action->slice_bytes = request->message->slice_bytes;
     action->timeout_ms = request_timeout_ms(session, request->method);
-}
-
-static bool slices_are_free(const sg_session *session, const sg_session_request *request)
-{
-    if (!sg_session_is_push(request->method))
-        return true;
-    for (size_t i = 0; i < request->n_slices; i++)
-        if (session->slices[request->slices[i]].push_under_way)
-            return false;
-    return true;
-}
-
-/* A slice whose last push is not acknowledged holds up its lane: that push is in the same lane, so this ends. */
-static void lane_send(sg_session *session, sg_session_lane *lane, uint64_t now_ms)
-{
-    sg_session_request *request;
-    while (lane->n_active < WINDOW && (request = TAILQ_FIRST(&lane->queue)) != NULL &&
-           slices_are_free(session, request)) {
-        TAILQ_REMOVE(&lane->queue, request, link);
-        TAILQ_INSERT_TAIL(&session->active, request, link);
-        lane->n_active++;
-        if (sg_session_is_push(request->method))
-            for (size_t i = 0; i < request->n_slices; i++)
-                session->slices[request->slices[i]].push_under_way = true;
-        request_send(session, request, now_ms);
-    }
 }
 
 void sg_session_send_due(sg_session *session, uint64_t now_ms)
 {
-    sg_session_request *request;
-    TAILQ_FOREACH(request, &session->active, link)
-    if (request->call == 0 && request->not_before_ms <= now_ms)
-        request_send(session, request, now_ms);
-    for (uint32_t lane = 0; session->lanes != NULL && lane < session->n_ps * SG_SESSION_LANES_PER_PS; lane++)
-        lane_send(session, &session->lanes[lane], now_ms);
+    sg_session_request *request = session->n_idle > 0 ? TAILQ_FIRST(&session->active) : NULL;
+    for (; request != NULL; request = TAILQ_NEXT(request, link))
+        if (request->call == 0 && request->not_before_ms <= now_ms)
+            sg_session_request_send(session, request, now_ms);
+    sg_session_lanes_send(session, now_ms);
 }
 
 /* --- answers --------------------------------------------------------------------------------------------------- */
@@ -315,6 +283,7 @@ static void repeat_unheard(sg_session *session, sg_session_request *request, uin
     peer->n_unanswered++;
     request->failures++;
     request->not_before_ms = now_ms + back_off_ms(session, request->failures);
+    sg_session_due(session, request->not_before_ms);
     waiting_note(session, request, false, text);
     if (session->hello == NULL || peer->n_unanswered < MIN_ASKED_IN_VAIN ||
         now_ms < peer->silent_since_ms + session->hello->lease_ms)
@@ -335,6 +304,7 @@ static void repeat_answered(sg_session *session, sg_session_request *request, ui
         request->not_before_ms = now_ms + NOT_READY_MS / 2 + sg_session_random(session) % (NOT_READY_MS / 2);
     else
         request->not_before_ms = now_ms < request->sent_ms + WAITING_REPEAT_MS ? now_ms + WAITING_REPEAT_MS : now_ms;
+    sg_session_due(session, request->not_before_ms);
     waiting_note(session, request, true, text);
 }
 
@@ -354,6 +324,8 @@ static void settle(sg_session *session, uint64_t now_ms, sg_session_request *req
                    const char *text, const ProtobufCMessage *reply)
 {
     const method_row *row = &methods[request->method];
+    if (status != SG_OK)
+        push_lost(session, request);
     if (ends_everything(request->method, status))
         sg_session_fail(session, status, text);
     else if (status == SG_OK)
@@ -367,12 +339,12 @@ static void settle(sg_session *session, uint64_t now_ms, sg_session_request *req
 void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg_status status, const char *error,
                          const ProtobufCMessage *reply)
 {
-    sg_session_request *request = TAILQ_FIRST(&session->active);
-    while (request != NULL && request->call != call)
-        request = TAILQ_NEXT(request, link);
+    sg_session_request *request = sg_slots_get(&session->requests_by_call, call);
     if (request == NULL)
         return;
+    sg_slots_remove(&session->requests_by_call, call);
     request->call = 0;
+    session->n_idle++;
     const char *text = error != NULL && error[0] != '\0' ? error : sg_status_text(status);
     if (status == SG_OK && (reply == NULL || reply->descriptor != methods[request->method].reply)) {
         status = SG_INTERNAL;

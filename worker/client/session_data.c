@@ -1,6 +1,7 @@
 /* worker/client/session_data.c - pushes and pulls: what may be sent when. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker/client/session_internal.h"
 
@@ -13,28 +14,29 @@ static int slice_compare(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* A copy in plan order; INVALID for one that does not exist or stands there twice. Freed by free(). */
-static sg_status slices_sort(const sg_session *session, const uint32_t *slices, size_t n, uint32_t **sorted,
-                             sg_error *err)
+/* *sorted: the slices in plan order, `slices` itself where it is; else a copy, *taken, freed by sg_pool_free. INVALID
+ * for one that does not exist or stands there twice. */
+static sg_status slices_sort(const sg_session *session, const uint32_t *slices, size_t n, const uint32_t **sorted,
+                             uint32_t **taken, sg_error *err)
 {
-    uint32_t *copy = sg_xcalloc(n + 1, sizeof *copy);
-    for (size_t i = 0; i < n; i++)
-        copy[i] = slices[i];
-    qsort(copy, n, sizeof *copy, slice_compare);
-    sg_status status = SG_OK;
-    for (size_t i = 0; i < n && status == SG_OK; i++) {
-        if (copy[i] >= session->plan->n_slices)
-            status = sg_error_set(err, SG_INVALID, "slice %" PRIu32 " does not exist: there are %" PRIu32, copy[i],
-                                  session->plan->n_slices);
-        else if (i > 0 && copy[i] == copy[i - 1])
-            status = sg_error_set(err, SG_INVALID, "variable %" PRIu32 " stands in the list twice",
-                                  session->plan->slices[copy[i]].variable);
+    *sorted = slices;
+    *taken = NULL;
+    size_t i = 1;
+    while (i < n && slices[i - 1] < slices[i])
+        i++;
+    if (i < n) {
+        *sorted = *taken = sg_pool_alloc(session->pool, n * sizeof **taken);
+        memcpy(*taken, slices, n * sizeof **taken);
+        qsort(*taken, n, sizeof **taken, slice_compare);
     }
-    if (status == SG_OK)
-        *sorted = copy;
-    else
-        free(copy);
-    return status;
+    if (n > 0 && (*sorted)[n - 1] >= session->plan->n_slices)
+        return sg_error_set(err, SG_INVALID, "slice %" PRIu32 " does not exist: there are %" PRIu32, (*sorted)[n - 1],
+                            session->plan->n_slices);
+    for (i = 1; i < n; i++)
+        if ((*sorted)[i] == (*sorted)[i - 1])
+            return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " stands in the list twice",
+                                session->plan->slices[(*sorted)[i]].variable);
+    return SG_OK;
 }
 
 uint64_t sg_session_version(const sg_session *session, uint32_t index)
@@ -58,36 +60,50 @@ uint64_t sg_session_slice_version(const sg_session *session, uint32_t slice)
     return session->slices[slice].version;
 }
 
+size_t sg_session_missing(const sg_session *session, const sg_step *step, uint32_t *slices)
+{
+    const sg_session_group *group = &session->groups[step->group];
+    size_t n = 0;
+    for (uint32_t i = 0; i < group->n_slices && group->n_ready < group->n_slices; i++) {
+        const sg_session_slice *slice = &session->slices[group->slices[i]];
+        if (slice->version != step->number && slice->coming != step->number + 1)
+            slices[n++] = group->slices[i];
+    }
+    return n;
+}
+
 /* --- push ------------------------------------------------------------------------------------------------------ */
 
 typedef struct push_plan {
     sg_session_task *task;
     sg_session_method method;
-    const sg_session_held *held;
+    sg_session_held *held;
     uint64_t weight;
 } push_plan;
 
-static void push_add(sg_session *session, void *user, uint32_t ps, uint32_t *slices, size_t n)
+static void push_add(sg_session *session, void *user, uint32_t ps, const sg_session_pack_list *list)
 {
     const push_plan *push = user;
-    const uint64_t step = push->held->ticket->step->step;
-    uint64_t *steps = sg_xcalloc(n, sizeof *steps);
-    for (size_t i = 0; i < n; i++)
-        steps[i] = step;
-    Shardgrad__V1__PushRequest request = SHARDGRAD__V1__PUSH_REQUEST__INIT;
-    request.worker = session->worker;
-    request.incarnation = session->hello->incarnation;
-    request.generation = session->hello->generation;
-    request.step = push->held->ticket->step;
-    request.weight = push->weight;
-    request.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
-    request.slices = slices;
-    request.n_slices = n;
-    request.steps = steps;
-    request.n_steps = n;
-    sg_session_request_add_data(session, push->task, push->method, ps, slices, n, step, &request.base)->weighs =
+    sg_session_held_ticket *ticket = push->held->ticket;
+    uint64_t *steps;
+    sg_session_message *message = sg_session_pack_message(session, list, sizeof(Shardgrad__V1__PushRequest), &steps);
+    Shardgrad__V1__PushRequest *request = (Shardgrad__V1__PushRequest *)message->body;
+    shardgrad__v1__push_request__init(request);
+    for (size_t i = 0; i < message->n_slices; i++)
+        steps[i] = ticket->step.step;
+    request->worker = session->worker;
+    request->incarnation = session->hello->incarnation;
+    request->generation = session->hello->generation;
+    request->step = &ticket->step;
+    request->weight = push->weight;
+    request->dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
+    request->slices = message->slices;
+    request->n_slices = request->n_steps = message->n_slices;
+    request->steps = steps;
+    message->ticket = ticket;
+    atomic_fetch_add_explicit(&ticket->n_references, 1, memory_order_relaxed);
+    sg_session_request_add_data(session, push->task, push->method, ps, message, ticket->step.step)->weighs =
         push->weight != 0;
-    free(steps);
 }
 
 static sg_status push_check_slice(const sg_session *session, const sg_step *step, uint32_t index, sg_error *err)
@@ -104,29 +120,30 @@ static sg_status push_check_slice(const sg_session *session, const sg_step *step
     return SG_OK;
 }
 
-/* Whether the step's version was pulled for every slice. One that was pushed at this step may hold the next already. */
-static bool step_is_pulled(const sg_session *session, const sg_step *step)
+static sg_status push_check(const sg_session *session, const sg_session_held *held, const sg_step *step,
+                            const uint32_t *slices, size_t n, sg_error *err)
 {
-    const sg_session_group *group = &session->groups[step->group];
-    for (uint32_t i = 0; i < group->n_slices; i++) {
-        const sg_session_slice *slice = &session->slices[group->slices[i]];
-        if (slice->version != step->number && slice->pushed != step->number + 1)
-            return false;
-    }
-    return true;
-}
-
-static sg_status push_check(const sg_session *session, const sg_step *step, const uint32_t *slices, size_t n,
-                            sg_error *err)
-{
+    if (!sg_session_step_is_ready(session, held))
+        return sg_error_set(err, SG_INVALID,
+                            "step %" PRIu64 " of group %" PRIu32 " needs its version pulled for every variable first",
+                            step->number, step->group);
     sg_status status = SG_OK;
-    if (sg_session_is_sync(session) && !step_is_pulled(session, step))
-        status = sg_error_set(err, SG_INVALID,
-                              "step %" PRIu64 " of group %" PRIu32 " needs its version pulled for every variable first",
-                              step->number, step->group);
     for (size_t i = 0; i < n && status == SG_OK; i++)
         status = push_check_slice(session, step, slices[i], err);
+    if (status == SG_OK && n > session->groups[step->group].n_slices - held->n_handed_over)
+        return sg_error_set(err, SG_INVALID, "all variables were pushed at step %" PRIu64 " before", step->number);
     return status;
+}
+
+static void push_hand_over(sg_session *session, push_plan *push, const sg_step *step, const uint32_t *slices, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        session->slices[slices[i]].pushed = step->number + 1;
+    push->held->n_handed_over += (uint32_t)n;
+    push->task->group = step->group;
+    sg_session_pack(session, slices, n, push_add, push);
+    if (push->task->n_requests == 0)
+        sg_session_task_end(session, push->task, NULL, SG_OK, "%s", "");
 }
 
 static sg_status push_begin(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, sg_session_method method,
@@ -136,28 +153,25 @@ static sg_status push_begin(sg_session *session, uint64_t now_ms, uint64_t deadl
     sg_status status = sg_session_failed(session, err);
     if (status != SG_OK)
         return status;
-    const sg_session_held *held = session->state == SG_SESSION_DECLARED && step->group < session->plan->n_groups
-                                      ? sg_session_held_find(session, step->group, step->number)
-                                      : NULL;
+    sg_session_held *held = session->state == SG_SESSION_DECLARED && step->group < session->plan->n_groups
+                                ? sg_session_held_find(session, step->group, step->number)
+                                : NULL;
     if (held == NULL || session->leaving)
         return sg_error_set(err, SG_INVALID, "step %" PRIu64 " of group %" PRIu32 " is not the one that was begun",
                             step->number, step->group);
-    uint32_t *sorted = NULL;
-    if ((status = slices_sort(session, slices, n_slices, &sorted, err)) != SG_OK)
-        return status;
-    if ((status = push_check(session, step, sorted, n_slices, err)) == SG_OK) {
+    const uint32_t *sorted;
+    uint32_t *taken;
+    status = slices_sort(session, slices, n_slices, &sorted, &taken, err);
+    if (status == SG_OK)
+        status = push_check(session, held, step, sorted, n_slices, err);
+    if (status == SG_OK) {
         push_plan push = {.method = method, .held = held, .weight = weight};
         push.task = sg_session_task_add(session, SG_SESSION_TASK_PUSH, now_ms, deadline_ms);
-        push.task->group = step->group;
         *task = push.task->number;
-        for (size_t i = 0; i < n_slices; i++)
-            session->slices[sorted[i]].pushed = step->number + 1;
-        sg_session_pack(session, sorted, n_slices, push_add, &push);
-        if (push.task->n_requests == 0)
-            sg_session_task_end(session, push.task, NULL, SG_OK, "%s", "");
+        push_hand_over(session, &push, step, sorted, n_slices);
         sg_session_send_due(session, now_ms);
     }
-    free(sorted);
+    sg_pool_free(taken);
     return status;
 }
 
@@ -190,9 +204,10 @@ static void push_acknowledged(sg_session *session, uint64_t now_ms, const sg_ses
     sg_session_group *group = &session->groups[request->group];
     sg_session_held *held = sg_session_held_find(session, request->group, request->at);
     if (held != NULL) {
-        held->n_acknowledged += (uint32_t)request->n_slices;
+        held->n_acknowledged += (uint32_t)request->message->n_slices;
         if (held->n_acknowledged == group->n_slices)
             group->pushed = sg_session_is_sync(session) ? request->at + 1 : group->pushed + 1;
+        sg_session_finish_due(session, now_ms, request->group);
     }
     if (n_non_finite > 0 && request->weighs)
         non_finite_tell(session, now_ms, request, n_non_finite);
@@ -203,8 +218,10 @@ bool sg_session_is_pushed(const sg_session *session, const sg_step *step)
     if (session->state != SG_SESSION_DECLARED || step->group >= session->plan->n_groups)
         return false;
     const sg_session_group *group = &session->groups[step->group];
-    return group->n_held > 0 && group->held[0].given && group->held[0].ticket->step->step == step->number &&
-           group->held[0].n_acknowledged == group->n_slices;
+    for (uint32_t i = 0; i < group->n_held; i++)
+        if (group->held[i].given && group->held[i].ticket->step.step == step->number)
+            return group->held[i].n_acknowledged == group->n_slices;
+    return false;
 }
 
 /* --- pull ------------------------------------------------------------------------------------------------------ */
@@ -215,22 +232,22 @@ typedef struct pull_plan {
 } pull_plan;
 
 /* A frozen variable has one version only. */
-static void pull_add(sg_session *session, void *user, uint32_t ps, uint32_t *slices, size_t n)
+static void pull_add(sg_session *session, void *user, uint32_t ps, const sg_session_pack_list *list)
 {
     const pull_plan *pull = user;
-    uint64_t *versions = sg_xcalloc(n, sizeof *versions);
-    for (size_t i = 0; i < n; i++)
-        versions[i] = session->slices[slices[i]].trained ? pull->version : 0;
-    Shardgrad__V1__PullRequest request = SHARDGRAD__V1__PULL_REQUEST__INIT;
-    request.worker = session->worker;
-    request.incarnation = session->hello->incarnation;
-    request.generation = session->hello->generation;
-    request.slices = slices;
-    request.n_slices = n;
-    request.versions = versions;
-    request.n_versions = n;
-    sg_session_request_add_data(session, pull->task, SG_SESSION_PULL, ps, slices, n, pull->version, &request.base);
-    free(versions);
+    uint64_t *versions;
+    sg_session_message *message = sg_session_pack_message(session, list, sizeof(Shardgrad__V1__PullRequest), &versions);
+    Shardgrad__V1__PullRequest *request = (Shardgrad__V1__PullRequest *)message->body;
+    shardgrad__v1__pull_request__init(request);
+    for (size_t i = 0; i < message->n_slices; i++)
+        versions[i] = session->slices[message->slices[i]].trained ? pull->version : 0;
+    request->worker = session->worker;
+    request->incarnation = session->hello->incarnation;
+    request->generation = session->hello->generation;
+    request->slices = message->slices;
+    request->n_slices = request->n_versions = message->n_slices;
+    request->versions = versions;
+    sg_session_request_add_data(session, pull->task, SG_SESSION_PULL, ps, message, pull->version);
 }
 
 void sg_session_pull_add(sg_session *session, sg_session_task *task, uint64_t version, const uint32_t *slices,
@@ -248,13 +265,16 @@ uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline
         return sg_session_task_refuse(session, err.code, "%s", err.message);
     if (session->state != SG_SESSION_DECLARED || session->leaving)
         return sg_session_task_refuse(session, SG_INVALID, "values can be pulled once the variables are declared");
-    uint32_t *sorted = NULL;
-    if (slices_sort(session, slices, n_slices, &sorted, &err) != SG_OK)
+    const uint32_t *sorted;
+    uint32_t *taken;
+    if (slices_sort(session, slices, n_slices, &sorted, &taken, &err) != SG_OK) {
+        sg_pool_free(taken);
         return sg_session_task_refuse(session, err.code, "%s", err.message);
+    }
     sg_session_task *task = sg_session_task_add(session, SG_SESSION_TASK_PULL, now_ms, deadline_ms);
     const uint64_t number = task->number;
     sg_session_pull_add(session, task, version, sorted, n_slices);
-    free(sorted);
+    sg_pool_free(taken);
     if (task->n_requests == 0)
         sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
     sg_session_send_due(session, now_ms);
@@ -264,13 +284,13 @@ uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline
 static bool versions_take(sg_session *session, const sg_session_request *request, uint64_t version,
                           const uint64_t *versions, size_t n_versions)
 {
-    bool good = n_versions == request->n_slices;
-    for (size_t i = 0; i < request->n_slices; i++) {
-        sg_session_slice *slice = &session->slices[request->slices[i]];
-        const uint64_t want = slice->trained ? version : 0;
-        if (good && (versions[i] < want || (sg_session_is_sync(session) && versions[i] != want)))
-            good = false;
-        slice->version = good ? versions[i] : SG_SESSION_NO_VERSION;
+    const sg_session_message *message = request->message;
+    const bool sync = sg_session_is_sync(session);
+    bool good = n_versions == message->n_slices;
+    for (size_t i = 0; i < message->n_slices; i++) {
+        const uint64_t want = session->slices[message->slices[i]].trained ? version : 0;
+        good = good && versions[i] >= want && (!sync || versions[i] == want);
+        sg_session_slice_set(session, message->slices[i], good ? versions[i] : SG_SESSION_NO_VERSION);
     }
     return good;
 }
@@ -307,7 +327,7 @@ static void push_pull_answered(sg_session *session, uint64_t now_ms, sg_session_
     if (reply->n_versions > 0)
         pulled(session, request, version, reply->versions, reply->n_versions);
     else
-        sg_session_pull_add(session, request->task, version, request->slices, request->n_slices);
+        sg_session_pull_add(session, request->task, version, request->message->slices, request->message->n_slices);
 }
 
 void sg_session_data_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,

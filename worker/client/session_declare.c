@@ -88,13 +88,14 @@ void sg_session_groups_destroy(sg_session *session)
     for (uint32_t i = 0; session->plan != NULL && i < session->plan->n_groups; i++) {
         sg_session_group *group = &session->groups[i];
         for (uint32_t k = 0; k < group->n_held; k++)
-            shardgrad__v1__ticket_response__free_unpacked(group->held[k].ticket, NULL);
+            sg_session_ticket_unref(group->held[k].ticket);
         free(group->slices);
         free(group->refused_text);
         free(group->waiting);
     }
     free(session->groups);
     free(session->slices);
+    sg_session_pack_destroy(session);
     sg_plan_destroy(session->plan);
     session->groups = NULL;
     session->slices = NULL;
@@ -107,6 +108,7 @@ static void groups_make(sg_session *session, const sg_variable *variables)
     SG_ASSERT(plan != NULL);
     session->groups = sg_xcalloc(plan->n_groups, sizeof *session->groups);
     session->slices = sg_xcalloc(plan->n_slices, sizeof *session->slices);
+    sg_session_pack_create(session);
     for (uint32_t i = 0; i < plan->n_slices; i++) {
         session->slices[i].version = SG_SESSION_NO_VERSION;
         session->slices[i].trained = !variables[plan->slices[i].variable].frozen;
@@ -196,18 +198,21 @@ static void declare_end(sg_session *session, sg_session_task *task)
 
 /* --- initialization -------------------------------------------------------------------------------------------- */
 
-static void initialize_add(sg_session *session, void *user, uint32_t ps, uint32_t *slices, size_t n)
+static void initialize_add(sg_session *session, void *user, uint32_t ps, const sg_session_pack_list *list)
 {
     sg_session_task *task = user;
-    Shardgrad__V1__InitializeRequest request = SHARDGRAD__V1__INITIALIZE_REQUEST__INIT;
-    request.worker = session->worker;
-    request.incarnation = session->hello->incarnation;
-    request.generation = session->hello->generation;
-    request.attempt = task->attempt;
-    request.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
-    request.slices = slices;
-    request.n_slices = n;
-    sg_session_request_add_data(session, task, SG_SESSION_INITIALIZE, ps, slices, n, 0, &request.base);
+    sg_session_message *message =
+        sg_session_pack_message(session, list, sizeof(Shardgrad__V1__InitializeRequest), NULL);
+    Shardgrad__V1__InitializeRequest *request = (Shardgrad__V1__InitializeRequest *)message->body;
+    shardgrad__v1__initialize_request__init(request);
+    request->worker = session->worker;
+    request->incarnation = session->hello->incarnation;
+    request->generation = session->hello->generation;
+    request->attempt = task->attempt;
+    request->dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
+    request->slices = message->slices;
+    request->n_slices = message->n_slices;
+    sg_session_request_add_data(session, task, SG_SESSION_INITIALIZE, ps, message, 0);
 }
 
 static uint32_t *all_slices(const sg_session *session)
@@ -245,7 +250,7 @@ static void initialize_answered(sg_session *session, sg_session_task *task)
 static void initialized_answered(sg_session *session, sg_session_task *task)
 {
     for (uint32_t i = 0; i < session->plan->n_slices; i++)
-        session->slices[i].version = 0;
+        sg_session_slice_set(session, i, 0);
     declare_end(session, task);
 }
 

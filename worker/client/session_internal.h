@@ -1,21 +1,27 @@
 /* worker/client/session_internal.h - what the files of the session share. Nobody else includes it.
  *
- *     session.c          life, tasks, actions, time
- *     session_calls.c    requests: queues, attempts, repeats, peers that fell silent
- *     session_join.c     hello, heartbeats, leave
- *     session_declare.c  variables and their initial values
- *     session_tickets.c  which step comes next
- *     session_data.c     pushes and pulls
+ *     session.c           life, tasks, actions, time
+ *     session_messages.c  memory of messages and tickets
+ *     session_calls.c     requests: attempts, repeats, peers that fell silent
+ *     session_lanes.c     which of the requests to a ps is sent next; how slices are packed into messages
+ *     session_join.c      hello, heartbeats, leave
+ *     session_declare.c   variables and their initial values
+ *     session_tickets.c   which step comes next
+ *     session_data.c      pushes and pulls
  *
  * A task is what the owner waits for; it has any number of requests. A request is one message that is sent again,
- * unchanged, until it is answered; every sending of it is a call with a number of its own. */
+ * unchanged, until it is answered; every sending of it is a call with a number of its own. Tasks, requests, messages
+ * and tickets are recycled: steps that follow each other allocate nothing. */
 #ifndef SG_WORKER_CLIENT_SESSION_INTERNAL_H
 #define SG_WORKER_CLIENT_SESSION_INTERNAL_H
 
+#include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "common/pool.h"
 #include "common/status.h"
 #include "worker/client/session.h"
+#include "worker/client/slots.h"
 
 #define SG_SESSION_NEVER        UINT64_MAX
 #define SG_SESSION_NO_VERSION   UINT64_MAX
@@ -45,19 +51,42 @@ typedef struct sg_session_task {
     char *waiting; /* for whom, in the words of the last answer that was none; may be NULL */
 } sg_session_task;
 
-typedef struct sg_session_request {
-    TAILQ_ENTRY(sg_session_request) link; /* in its lane, or in the session's active list */
-    sg_session_task *task;                /* NULL: the session's own */
-    sg_session_method method;
-    uint32_t target;  /* index of a ps, or SG_SESSION_COORDINATOR */
-    uint32_t lane;    /* or SG_SESSION_NO_LANE */
-    uint32_t group;   /* TICKET, pushes */
-    uint64_t at;      /* pushes: step; PULL: version */
-    bool weighs;      /* pushes: weight is not 0 */
-    uint32_t *slices; /* data calls: [n_slices], ascending */
+/* What the coordinator said of a step, counted: a push repeats it, perhaps longer than the ticket is held. */
+typedef struct sg_session_held_ticket {
+    atomic_uint n_references;
+    Shardgrad__V1__Step step;
+    uint32_t rank, size;
+} sg_session_held_ticket;
+
+/* A message, counted: its request and every sending of it refer to the same one. Immutable once it was made. */
+typedef struct sg_session_message {
+    atomic_uint n_references;
+    ProtobufCMessage *body;
+    bool unpacked;                  /* the body is of protobuf-c's making, not a part of this */
+    sg_session_held_ticket *ticket; /* that the body points into; NULL: none */
+    uint32_t *slices;               /* of a data method: [n_slices], ascending */
     size_t n_slices;
-    uint8_t *packed; /* the message */
-    size_t packed_bytes;
+    uint64_t slice_bytes; /* theirs together */
+} sg_session_message;
+
+typedef enum sg_session_request_state {
+    SG_SESSION_REQUEST_BLOCKED, /* in its lane: a push behind one of the same slice that is not acknowledged */
+    SG_SESSION_REQUEST_QUEUED,  /* in its lane: it may be sent when the window has room */
+    SG_SESSION_REQUEST_ACTIVE,  /* in the session's active list: without a lane, or sent at least once */
+} sg_session_request_state;
+
+typedef struct sg_session_request {
+    TAILQ_ENTRY(sg_session_request) link; /* BLOCKED, ACTIVE */
+    sg_session_task *task;                /* NULL: the session's own */
+    sg_session_message *message;
+    sg_session_method method;
+    sg_session_request_state state;
+    uint32_t target;        /* index of a ps, or SG_SESSION_COORDINATOR */
+    uint32_t lane;          /* or SG_SESSION_NO_LANE */
+    uint32_t group;         /* TICKET, data methods */
+    uint64_t at;            /* pushes: step; PULL: version */
+    uint64_t number;        /* of its making */
+    bool weighs;            /* pushes: weight is not 0 */
     uint64_t call;          /* attempt under way; 0: none */
     uint64_t sent_ms;       /* of the last attempt */
     uint64_t not_before_ms; /* of the next one */
@@ -65,11 +94,15 @@ typedef struct sg_session_request {
 } sg_session_request;
 TAILQ_HEAD(sg_session_requests, sg_session_request);
 
-/* Requests to one ps in one direction. At most WINDOW of them are under way: so the deadline of a call measures the
+/* Requests to one ps in one direction. At most `window` of them are under way: so the deadline of a call measures the
  * peer, not the length of the queue before it, and pulls never wait behind pushes. */
 typedef struct sg_session_lane {
-    struct sg_session_requests queue; /* not sent yet */
-    uint32_t n_active;
+    STAILQ_ENTRY(sg_session_lane) link; /* of those that may have something to send */
+    bool touched;                       /* it is among them */
+    uint32_t window, n_active;
+    sg_session_request **queue; /* [n_queued] a heap: the lowest slice first, of one slice the oldest */
+    size_t n_queued, capacity;
+    struct sg_session_requests blocked; /* oldest first */
 } sg_session_lane;
 
 typedef struct sg_session_peer {
@@ -80,16 +113,22 @@ typedef struct sg_session_peer {
 } sg_session_peer;
 
 typedef struct sg_session_held {
-    Shardgrad__V1__TicketResponse *ticket;
-    bool given;              /* to the owner, by DONE */
-    uint32_t n_acknowledged; /* slices that were pushed */
+    sg_session_held_ticket *ticket;
+    bool given; /* to the owner */
+    /* slices that were pushed; whose push was acknowledged; whose push ended without that */
+    uint32_t n_handed_over, n_acknowledged, n_lost;
+    bool finished; /* says the owner, with these: */
+    float loss;
+    uint64_t examples;
 } sg_session_held;
 
 typedef struct sg_session_group {
     uint32_t *slices; /* those that are trained: [n_slices], ascending */
     uint32_t n_slices;
-    sg_session_held held[SG_SESSION_MAX_HELD];
+    sg_session_held held[SG_SESSION_MAX_HELD]; /* in the order of their steps: those that were given come first */
     uint32_t n_held;
+    /* Sync: slices that hold the version of the newest step that was given, or were pushed at it. */
+    uint32_t n_ready;
     bool wanted;                         /* somebody has asked for a ticket of this group */
     uint64_t received, finished, pushed; /* as TicketRequest and GroupProgress mean them */
     float loss;                          /* not reported yet */
@@ -101,16 +140,19 @@ typedef struct sg_session_group {
 } sg_session_group;
 
 typedef struct sg_session_slice {
-    uint64_t version; /* in the value buffer; NO_VERSION: none */
-    uint64_t pushed;  /* 1 + the newest step for which it was handed over; 0: none */
+    uint64_t version;  /* in the value buffer; NO_VERSION: none */
+    uint64_t coming;   /* 1 + the version that the newest request for its values will bring; 0: there is none */
+    uint64_t pushed;   /* 1 + the newest step for which it was handed over; 0: none */
+    uint64_t reserved; /* the look at the blocked pushes that found an older one for it */
     bool trained;
-    bool push_under_way;
+    bool push_pending; /* a push of it is queued or under way */
 } sg_session_slice;
 
-typedef struct sg_session_queued {
-    TAILQ_ENTRY(sg_session_queued) link;
-    sg_session_action action;
-} sg_session_queued;
+/* Slices on their way into a message for one ps, chained in session->pack_next. */
+typedef struct sg_session_pack_list {
+    uint32_t first, last, n;
+    uint64_t bytes;
+} sg_session_pack_list;
 
 typedef enum sg_session_state {
     SG_SESSION_NEW,
@@ -149,12 +191,22 @@ struct sg_session {
     sg_session_slice *slices; /* [plan->n_slices] */
     sg_session_group *groups; /* [plan->n_groups] */
 
-    uint64_t last_task, last_call;
+    sg_pool *pool;
+    uint64_t last_task, last_call, last_request, last_look;
     TAILQ_HEAD(, sg_session_task) tasks;
+    sg_slots tasks_by_number, requests_by_call;
+    uint64_t due_ms;                   /* no task's time, and no repeat, comes before it */
     struct sg_session_requests active; /* sent at least once, not settled */
+    uint32_t n_idle;                   /* of them: no attempt is under way */
     sg_session_lane *lanes;            /* [n_ps * LANES_PER_PS]: up, down */
-    uint64_t n_pushes;                 /* requests not settled */
-    TAILQ_HEAD(, sg_session_queued) actions;
+    STAILQ_HEAD(, sg_session_lane) touched;
+    uint64_t n_pushes; /* requests not settled */
+    /* of sg_session_pack: [n_ps], ps that have a list now: [n_ps], [plan->n_slices] */
+    sg_session_pack_list *pack_lists;
+    uint32_t *pack_ps, *pack_next;
+    /* a ring: [n_actions] from first_action on */
+    sg_session_action *actions;
+    size_t first_action, n_actions, actions_capacity;
 };
 
 /* --- session.c ------------------------------------------------------------------------------------------------ */
@@ -176,28 +228,65 @@ uint64_t sg_session_random(sg_session *session);
 /* Replaces *text by a copy of `with` (NULL: nothing). */
 void sg_session_text_set(char **text, const char *with);
 
+/* Something may be due then. */
+void sg_session_due(sg_session *session, uint64_t at_ms);
+
+/* --- session_messages.c --------------------------------------------------------------------------------------- */
+
+/* A copy of a head that carries no slices. */
+sg_session_message *sg_session_message_copy(sg_session *session, const ProtobufCMessage *body);
+/* With room for the slices (not filled in), as many numbers of theirs, and a zeroed body of body_bytes. */
+sg_session_message *sg_session_message_create(sg_session *session, size_t body_bytes, size_t n_slices,
+                                              uint64_t **numbers);
+void sg_session_message_unref(sg_session_message *message); /* any thread */
+
+sg_session_held_ticket *sg_session_ticket_copy(sg_session *session, const Shardgrad__V1__TicketResponse *response);
+void sg_session_ticket_unref(sg_session_held_ticket *ticket);
+
 /* --- session_calls.c ------------------------------------------------------------------------------------------ */
 
-/* A request that is sent as soon as its lane allows (sg_session_send_due). `message` is packed here. */
+/* A request that is sent as soon as may be (sg_session_send_due). `body` is copied. */
 sg_session_request *sg_session_request_add(sg_session *session, sg_session_task *task, sg_session_method method,
-                                           uint32_t target, const ProtobufCMessage *message);
-/* The same for slices of one ps; `slices` is copied. It is queued in the lane of its ps. */
+                                           uint32_t target, const ProtobufCMessage *body);
+/* The same for slices of one ps, in the lane of that ps. */
 sg_session_request *sg_session_request_add_data(sg_session *session, sg_session_task *task, sg_session_method method,
-                                                uint32_t ps, const uint32_t *slices, size_t n_slices, uint64_t at,
-                                                const ProtobufCMessage *message);
-/* Forgets a request: settled, or given up. */
+                                                uint32_t ps, sg_session_message *take_message, uint64_t at);
+/* Forgets a request that was given up. */
 void sg_session_request_remove(sg_session *session, sg_session_request *request);
 void sg_session_requests_drop(sg_session *session, const sg_session_task *task);
 void sg_session_requests_drop_all(sg_session *session);
 /* Emits CALL for whatever may be sent now. */
 void sg_session_send_due(sg_session *session, uint64_t now_ms);
+/* Emits CALL for this one, which is active. */
+void sg_session_request_send(sg_session *session, sg_session_request *request, uint64_t now_ms);
 sg_session_peer *sg_session_peer_of(sg_session *session, uint32_t target);
 /* PUSH or PUSH_PULL. */
 bool sg_session_is_push(sg_session_method method);
 void sg_session_peer_init(sg_session_peer *peer, const char *address);
-/* Cuts `slices` ([n], ascending) into lists of one ps and at most message_bytes; calls `each` for every one. */
-typedef void (*sg_session_pack_fn)(sg_session *session, void *user, uint32_t ps, uint32_t *slices, size_t n);
+
+/* --- session_lanes.c ------------------------------------------------------------------------------------------ */
+
+void sg_session_lanes_create(sg_session *session);
+void sg_session_lanes_destroy(sg_session *session);
+void sg_session_lane_add(sg_session *session, sg_session_request *request);
+/* Takes a request that is not active out of its lane. */
+void sg_session_lane_remove(sg_session *session, sg_session_request *request);
+/* Requests that are not active; those of `task`, or all of them: NULL. */
+void sg_session_lanes_drop(sg_session *session, const sg_session_task *task);
+/* Something may have become possible in this lane. */
+void sg_session_lane_touch(sg_session *session, uint32_t lane);
+/* Sends from all lanes that were touched. */
+void sg_session_lanes_send(sg_session *session, uint64_t now_ms);
+/* Cuts `slices` ([n], ascending) into messages for one ps of at most message_bytes, in that order, and calls `each`
+ * for every one. */
+typedef void (*sg_session_pack_fn)(sg_session *session, void *user, uint32_t ps, const sg_session_pack_list *list);
 void sg_session_pack(sg_session *session, const uint32_t *slices, size_t n, sg_session_pack_fn each, void *user);
+/* A message for this list: sg_session_message_create with the slices filled in. */
+sg_session_message *sg_session_pack_message(sg_session *session, const sg_session_pack_list *list, size_t body_bytes,
+                                            uint64_t **numbers);
+/* What sg_session_pack needs; the plan exists. */
+void sg_session_pack_create(sg_session *session);
+void sg_session_pack_destroy(sg_session *session);
 
 /* --- what became of requests: the rows of session_calls.c ----------------------------------------------------- */
 
@@ -233,8 +322,17 @@ void sg_session_groups_destroy(sg_session *session);
 bool sg_session_is_sync(const sg_session *session);
 /* Gives out a ticket that is there, asks for one that may be asked for. */
 void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t group);
-/* The ticket that is being computed, if it is this step's; NULL if not. */
+/* The ticket of this step, if it was given; NULL if not. */
 sg_session_held *sg_session_held_find(sg_session *session, uint32_t group, uint64_t step);
+/* Ends the task that waits for a ticket of this group, if none will come: a push of a step that is held was lost. */
+void sg_session_ticket_lost(sg_session *session, uint32_t group);
+/* Sync: whether the version of this step, the newest, was pulled for every slice. One that was pushed at it may hold
+ * the next already. */
+bool sg_session_step_is_ready(const sg_session *session, const sg_session_held *held);
+/* Gives up the tickets of steps that are finished. */
+void sg_session_finish_due(sg_session *session, uint64_t now_ms, uint32_t group);
+/* Keeps n_ready right: what is in the value buffer of a slice from now on. */
+void sg_session_slice_set(sg_session *session, uint32_t slice, uint64_t version);
 
 /* --- session_data.c ------------------------------------------------------------------------------------------- */
 

@@ -70,9 +70,7 @@ static void peers_meet(sg_session *session, uint64_t now_ms)
         sg_session_peer_init(&session->peers[ps], hello->ps_addresses[ps == session->n_ps ? 0 : ps]);
         session->peers[ps].heard_ms = now_ms;
     }
-    session->lanes = sg_xcalloc((size_t)session->n_ps * SG_SESSION_LANES_PER_PS, sizeof *session->lanes);
-    for (uint32_t lane = 0; lane < session->n_ps * SG_SESSION_LANES_PER_PS; lane++)
-        TAILQ_INIT(&session->lanes[lane].queue);
+    sg_session_lanes_create(session);
 }
 
 static void hello_answered(sg_session *session, uint64_t now_ms, sg_session_task *task,

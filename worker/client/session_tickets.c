@@ -7,22 +7,26 @@
 
 #include "worker/client/session_internal.h"
 
+#define LOST_FORMAT "step %" PRIu64 " of group %" PRIu32 " cannot be finished: a push of it was cancelled or refused"
+
 bool sg_session_is_sync(const sg_session *session)
 {
     return session->hello->mode == SHARDGRAD__V1__MODE__MODE_SYNC;
 }
 
-static void step_fill(const Shardgrad__V1__TicketResponse *ticket, sg_step *step)
+static sg_step step_of(const sg_session_held_ticket *ticket)
 {
-    *step = (sg_step){
-        .number = ticket->step->step,
-        .iteration = ticket->step->iteration,
-        .group = ticket->step->group,
+    return (sg_step){
+        .number = ticket->step.step,
+        .iteration = ticket->step.iteration,
+        .group = ticket->step.group,
         .rank = ticket->rank,
         .size = ticket->size,
-        .learning_rate = ticket->step->learning_rate,
+        .learning_rate = ticket->step.learning_rate,
     };
 }
+
+/* --- asking and giving ----------------------------------------------------------------------------------------- */
 
 static void ticket_ask(sg_session *session, uint32_t index)
 {
@@ -40,12 +44,59 @@ static void ticket_ask(sg_session *session, uint32_t index)
     group->asking->group = index;
 }
 
-static void ticket_give(sg_session *session, sg_session_group *group, sg_session_held *held)
+/* The newest step that was given; NULL: none is held. */
+static const sg_session_held *newest_given(const sg_session_group *group)
 {
-    sg_step step;
-    step_fill(held->ticket, &step);
+    for (uint32_t i = group->n_held; i-- > 0;)
+        if (group->held[i].given)
+            return &group->held[i];
+    return NULL;
+}
+
+/* A step a push of which came to nothing: it will never be finished. NULL: there is none. */
+static const sg_session_held *held_lost(const sg_session_group *group)
+{
+    for (uint32_t i = 0; i < group->n_held; i++)
+        if (group->held[i].n_lost > 0)
+            return &group->held[i];
+    return NULL;
+}
+
+/* The ticket that may be given now; NULL: none. */
+static sg_session_held *ticket_next(sg_session_group *group)
+{
+    uint32_t i = 0;
+    while (i < group->n_held && group->held[i].given && group->held[i].finished)
+        i++;
+    return i < group->n_held && !group->held[i].given ? &group->held[i] : NULL;
+}
+
+static bool slice_is_ready(const sg_session_slice *slice, uint64_t step)
+{
+    return slice->version == step || slice->pushed == step + 1;
+}
+
+static sg_step ticket_give(sg_session *session, sg_session_group *group, sg_session_held *held)
+{
+    const uint64_t step = held->ticket->step.step;
     held->given = true;
-    sg_session_task_end(session, group->task, &step, SG_OK, "%s", "");
+    group->n_ready = 0;
+    for (uint32_t i = 0; i < group->n_slices && sg_session_is_sync(session); i++)
+        group->n_ready += slice_is_ready(&session->slices[group->slices[i]], step);
+    return step_of(held->ticket);
+}
+
+void sg_session_slice_set(sg_session *session, uint32_t index, uint64_t version)
+{
+    sg_session_slice *slice = &session->slices[index];
+    sg_session_group *group = &session->groups[session->plan->slices[index].group];
+    const bool counts = slice->trained && sg_session_is_sync(session);
+    const sg_session_held *held = counts ? newest_given(group) : NULL;
+    if (held != NULL)
+        group->n_ready -= slice_is_ready(slice, held->ticket->step.step);
+    slice->version = version;
+    if (held != NULL)
+        group->n_ready += slice_is_ready(slice, held->ticket->step.step);
 }
 
 /* A refusal is told to one task; what comes after it asks again. One that says that the peer stops is final. */
@@ -62,10 +113,13 @@ static void ticket_tell_refused(sg_session *session, sg_session_group *group)
 void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t index)
 {
     sg_session_group *group = &session->groups[index];
-    if (group->task != NULL && group->n_held > 0 && !group->held[0].given)
-        ticket_give(session, group, &group->held[0]);
-    else if (group->task != NULL && group->refused != SG_OK)
+    sg_session_held *next = group->task != NULL ? ticket_next(group) : NULL;
+    if (next != NULL) {
+        const sg_step step = ticket_give(session, group, next);
+        sg_session_task_end(session, group->task, &step, SG_OK, "%s", "");
+    } else if (group->task != NULL && group->refused != SG_OK) {
         ticket_tell_refused(session, group);
+    }
     if (group->wanted && group->asking == NULL && group->n_held < SG_SESSION_MAX_HELD && group->refused == SG_OK &&
         !session->leaving && session->failed == SG_OK)
         ticket_ask(session, index);
@@ -85,11 +139,14 @@ uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadli
     sg_session_group *group = &session->groups[index];
     if (group->task != NULL)
         return sg_session_task_refuse(session, SG_INVALID, "a step of group %" PRIu32 " is being begun already", index);
-    if (group->n_held > 0 && group->held[0].given)
+    const sg_session_held *given = newest_given(group), *lost = held_lost(group);
+    if (given != NULL && !given->finished)
         return sg_session_task_refuse(session, SG_INVALID,
                                       "step %" PRIu64 " of group %" PRIu32 " is not finished: push all its variables "
                                       "(examples 0 where there is nothing to contribute)",
-                                      group->held[0].ticket->step->step, index);
+                                      given->ticket->step.step, index);
+    if (lost != NULL)
+        return sg_session_task_refuse(session, SG_INVALID, LOST_FORMAT, lost->ticket->step.step, index);
     sg_session_task *task = sg_session_task_add(session, SG_SESSION_TASK_TICKET, now_ms, deadline_ms);
     const uint64_t number = task->number;
     task->group = index;
@@ -100,6 +157,36 @@ uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadli
     sg_session_ticket_offer(session, now_ms, index);
     return number;
 }
+
+bool sg_session_ticket_take(sg_session *session, uint64_t now_ms, uint32_t index, sg_step *step)
+{
+    if (session->state != SG_SESSION_DECLARED || session->failed != SG_OK || session->leaving ||
+        index >= session->plan->n_groups || session->groups[index].task != NULL)
+        return false;
+    sg_session_group *group = &session->groups[index];
+    sg_session_held *next = ticket_next(group);
+    if (next == NULL || held_lost(group) != NULL)
+        return false;
+    *step = ticket_give(session, group, next);
+    sg_session_ticket_offer(session, now_ms, index);
+    return true;
+}
+
+void sg_session_ticket_lost(sg_session *session, uint32_t index)
+{
+    const sg_session_group *group = &session->groups[index];
+    const sg_session_held *lost = held_lost(group);
+    if (lost != NULL && group->task != NULL && session->failed == SG_OK)
+        sg_session_task_end(session, group->task, NULL, SG_INVALID, LOST_FORMAT, lost->ticket->step.step, index);
+}
+
+bool sg_session_step_is_ready(const sg_session *session, const sg_session_held *held)
+{
+    const sg_session_group *group = &session->groups[held->ticket->step.group];
+    return held != newest_given(group) || !sg_session_is_sync(session) || group->n_ready == group->n_slices;
+}
+
+/* --- answers --------------------------------------------------------------------------------------------------- */
 
 static const char *ticket_check(const sg_session *session, uint32_t index, const Shardgrad__V1__TicketResponse *ticket)
 {
@@ -113,17 +200,6 @@ static const char *ticket_check(const sg_session *session, uint32_t index, const
     if (sg_session_is_sync(session) && (group->received > ticket->step->step || ticket->step->step == UINT64_MAX))
         return "a step that was given before";
     return NULL;
-}
-
-static Shardgrad__V1__TicketResponse *ticket_copy(const Shardgrad__V1__TicketResponse *ticket)
-{
-    const size_t n_bytes = shardgrad__v1__ticket_response__get_packed_size(ticket);
-    uint8_t *packed = sg_xcalloc(n_bytes + 1, 1);
-    shardgrad__v1__ticket_response__pack(ticket, packed);
-    Shardgrad__V1__TicketResponse *copy = shardgrad__v1__ticket_response__unpack(NULL, n_bytes, packed);
-    SG_ASSERT(copy != NULL);
-    free(packed);
-    return copy;
 }
 
 static void ticket_refused(sg_session *session, uint64_t now_ms, uint32_t index, sg_status status, const char *text)
@@ -148,31 +224,9 @@ static void ticket_answered(sg_session *session, uint64_t now_ms, uint32_t index
         return;
     }
     SG_ASSERT(group->n_held < SG_SESSION_MAX_HELD);
-    group->held[group->n_held++] = (sg_session_held){.ticket = ticket_copy(ticket)};
+    group->held[group->n_held++] = (sg_session_held){.ticket = sg_session_ticket_copy(session, ticket)};
     group->received = sg_session_is_sync(session) ? ticket->step->step + 1 : group->received + 1;
     sg_session_ticket_offer(session, now_ms, index);
-}
-
-sg_session_held *sg_session_held_find(sg_session *session, uint32_t index, uint64_t step)
-{
-    sg_session_group *group = &session->groups[index];
-    return group->n_held > 0 && group->held[0].given && group->held[0].ticket->step->step == step ? &group->held[0]
-                                                                                                  : NULL;
-}
-
-void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step)
-{
-    if (session->state != SG_SESSION_DECLARED || step->group >= session->plan->n_groups ||
-        sg_session_held_find(session, step->group, step->number) == NULL)
-        return;
-    sg_session_group *group = &session->groups[step->group];
-    shardgrad__v1__ticket_response__free_unpacked(group->held[0].ticket, NULL);
-    group->held[0] = group->held[1];
-    group->n_held--;
-    group->finished = sg_session_is_sync(session) ? step->number + 1 : group->finished + 1;
-    group->loss = step->loss;
-    group->examples = step->examples;
-    sg_session_ticket_offer(session, now_ms, step->group);
 }
 
 void sg_session_tickets_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
@@ -185,4 +239,46 @@ void sg_session_tickets_refused(sg_session *session, uint64_t now_ms, sg_session
                                 const char *text)
 {
     ticket_refused(session, now_ms, request->group, status, text);
+}
+
+/* --- finishing ------------------------------------------------------------------------------------------------- */
+
+sg_session_held *sg_session_held_find(sg_session *session, uint32_t index, uint64_t step)
+{
+    sg_session_group *group = &session->groups[index];
+    for (uint32_t i = 0; i < group->n_held && group->held[i].given; i++)
+        if (group->held[i].ticket->step.step == step)
+            return &group->held[i];
+    return NULL;
+}
+
+void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step)
+{
+    if (session->state != SG_SESSION_DECLARED || step->group >= session->plan->n_groups)
+        return;
+    sg_session_held *held = sg_session_held_find(session, step->group, step->number);
+    if (held == NULL || held->n_handed_over < session->groups[step->group].n_slices)
+        return;
+    held->finished = true;
+    held->loss = step->loss;
+    held->examples = step->examples;
+    sg_session_finish_due(session, now_ms, step->group);
+}
+
+void sg_session_finish_due(sg_session *session, uint64_t now_ms, uint32_t index)
+{
+    sg_session_group *group = &session->groups[index];
+    bool any = false;
+    for (; group->n_held > 0 && group->held[0].finished && group->held[0].n_acknowledged == group->n_slices;
+         any = true) {
+        const sg_session_held *held = &group->held[0];
+        group->finished = sg_session_is_sync(session) ? held->ticket->step.step + 1 : group->finished + 1;
+        group->loss = held->loss;
+        group->examples = held->examples;
+        sg_session_ticket_unref(held->ticket);
+        group->held[0] = group->held[1];
+        group->n_held--;
+    }
+    if (any)
+        sg_session_ticket_offer(session, now_ms, index);
 }

@@ -99,56 +99,26 @@ static sg_status channel_of(sg_client_call *call, sg_rpc_channel **channel, sg_e
 
 /* --- buffers that are lent ------------------------------------------------------------------------------------- */
 
-/* Runs on any thread, so it takes no lock: the loop thread completes an op whose last buffer comes back last. */
+/* Runs on any thread, so it takes no lock. Mostly the reply comes later and completes the op; where nothing else is
+ * waited for, the loop thread does. */
 static void piece_release(void *owner)
 {
     sg_op *op = owner;
     sg_client *client = op->client;
+    unsigned n_lent = atomic_load(&op->n_lent);
+    while (!(n_lent & SG_OP_AWAITS_LENT))
+        if (atomic_compare_exchange_weak(&op->n_lent, &n_lent, n_lent - 1))
+            return;
     atomic_fetch_add(&client->n_releasing, 1);
-    if (atomic_fetch_sub(&op->n_lent, 1) == 1)
+    if (atomic_fetch_sub(&op->n_lent, 1) == (SG_OP_AWAITS_LENT | 1))
         uv_async_send(&client->wake);
     atomic_fetch_sub(&client->n_releasing, 1);
 }
 
-static size_t slices_of(const sg_session_action *action, const uint32_t **slices)
+/* Of one that is copied. */
+static void piece_ignore(void *owner)
 {
-    switch (action->method) {
-    case SG_SESSION_INITIALIZE:
-        *slices = ((const Shardgrad__V1__InitializeRequest *)action->body)->slices;
-        return ((const Shardgrad__V1__InitializeRequest *)action->body)->n_slices;
-    case SG_SESSION_PUSH:
-    case SG_SESSION_PUSH_PULL:
-        *slices = ((const Shardgrad__V1__PushRequest *)action->body)->slices;
-        return ((const Shardgrad__V1__PushRequest *)action->body)->n_slices;
-    case SG_SESSION_PULL:
-        *slices = ((const Shardgrad__V1__PullRequest *)action->body)->slices;
-        return ((const Shardgrad__V1__PullRequest *)action->body)->n_slices;
-    default:
-        *slices = NULL;
-        return 0;
-    }
-}
-
-static float *slice_memory(const sg_client *client, uint32_t slice, bool gradient)
-{
-    const sg_plan_slice *place = &sg_session_plan(client->session)->slices[slice];
-    const sg_variable *variable = &client->variables[place->variable];
-    return (gradient ? variable->gradient : variable->value) + place->first_elem;
-}
-
-static uint64_t slice_bytes(const sg_client *client, uint32_t slice)
-{
-    return sg_session_plan(client->session)->slices[slice].n_elems * sizeof(float);
-}
-
-static uint64_t slices_bytes(const sg_client_call *call)
-{
-    const uint32_t *slices;
-    const size_t n = slices_of(&call->action, &slices);
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < n; i++)
-        bytes += slice_bytes(call->client, slices[i]);
-    return bytes;
+    (void)owner;
 }
 
 static bool is_push(const sg_client_call *call)
@@ -156,27 +126,48 @@ static bool is_push(const sg_client_call *call)
     return call->action.method == SG_SESSION_PUSH || call->action.method == SG_SESSION_PUSH_PULL;
 }
 
-/* Slices that lie next to each other become one piece. */
-static size_t pieces_make(sg_client_call *call, sg_wire_piece **pieces)
+/* Slices that lie next to each other become one piece. pieces has room for as many as there are slices. */
+static size_t pieces_make(const sg_client_call *call, sg_wire_piece *pieces)
 {
-    const uint32_t *slices;
     const bool gradient = is_push(call);
-    const size_t n = call->action.method == SG_SESSION_PULL ? 0 : slices_of(&call->action, &slices);
-    sg_wire_piece *list = sg_xcalloc(n + 1, sizeof *list);
-    size_t n_list = 0;
-    for (size_t i = 0; i < n; i++) {
-        const float *data = slice_memory(call->client, slices[i], gradient);
-        const uint64_t bytes = slice_bytes(call->client, slices[i]);
-        if (n_list > 0 && (const char *)list[n_list - 1].data + list[n_list - 1].n_bytes == (const char *)data)
-            list[n_list - 1].n_bytes += bytes;
+    size_t n = 0;
+    for (size_t i = 0; i < call->action.n_slices; i++) {
+        const sg_client_place *place = &call->client->places[call->action.slices[i]];
+        const float *data = gradient ? place->gradient : place->value;
+        if (n > 0 && (const char *)pieces[n - 1].data + pieces[n - 1].n_bytes == (const char *)data)
+            pieces[n - 1].n_bytes += place->n_bytes;
         else
-            list[n_list++] =
-                (sg_wire_piece){.data = data, .n_bytes = bytes, .release = piece_release, .owner = call->op};
+            pieces[n++] = (sg_wire_piece){.data = data, .n_bytes = place->n_bytes, .owner = call->op};
     }
-    if (n_list > 0)
-        atomic_fetch_add(&call->op->n_lent, n_list);
-    *pieces = list;
-    return n_list;
+    return n;
+}
+
+static void pieces_lend(const sg_client_call *call, sg_wire_piece *pieces, size_t n)
+{
+    unsigned n_lent = 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool copied = pieces[i].n_bytes <= SG_WIRE_COPIED_BYTES;
+        pieces[i].release = copied ? piece_ignore : piece_release;
+        n_lent += !copied;
+    }
+    if (n_lent > 0)
+        atomic_fetch_add(&call->op->n_lent, n_lent);
+}
+
+static sg_status message_pack(const sg_client_call *call, sg_pool *pool, sg_wire_message **message, sg_error *err)
+{
+    if (!is_push(call) && call->action.method != SG_SESSION_INITIALIZE)
+        return sg_wire_pack(pool, call->action.body, NULL, 0, message, err);
+    sg_wire_piece few[16];
+    const size_t n_slices = call->action.n_slices;
+    sg_wire_piece *pieces =
+        n_slices <= SG_ARRAY_LEN(few) ? few : sg_pool_alloc(call->client->pool, n_slices * sizeof *pieces);
+    const size_t n = pieces_make(call, pieces);
+    pieces_lend(call, pieces, n);
+    const sg_status status = sg_wire_pack(pool, call->action.body, pieces, n, message, err);
+    if (pieces != few)
+        sg_pool_free(pieces);
+    return status;
 }
 
 /* --- replies --------------------------------------------------------------------------------------------------- */
@@ -187,10 +178,10 @@ typedef struct values_head {
     size_t n_versions;
 } values_head;
 
-static sg_status values_check(const sg_client_call *call, const values_head *head, size_t data_bytes, size_t n,
-                              sg_error *err)
+static sg_status values_check(const sg_client_call *call, const values_head *head, size_t data_bytes, sg_error *err)
 {
-    const uint64_t want = slices_bytes(call);
+    const uint64_t want = call->action.slice_bytes;
+    const size_t n = call->action.n_slices;
     if (head->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
         head->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
         return sg_error_set(err, SG_INTERNAL, "ps %" PRIu32 " sent values of type %d, not float32", call->action.target,
@@ -217,16 +208,14 @@ static sg_status values_take(sg_client_call *call, const sg_wire_parts *parts, s
     } else {
         return SG_OK;
     }
-    const uint32_t *slices;
-    const size_t n = slices_of(&call->action, &slices);
-    const sg_status status = values_check(call, &head, parts->data_bytes, n, err);
+    const sg_status status = values_check(call, &head, parts->data_bytes, err);
     if (status != SG_OK)
         return status;
     sg_span_reader reader;
     sg_span_reader_init(&reader, parts->spans, parts->n_spans, SIZE_MAX);
-    for (size_t i = 0; i < n; i++) {
-        const bool read = sg_span_reader_read(&reader, slice_memory(call->client, slices[i], false),
-                                              slice_bytes(call->client, slices[i]));
+    for (size_t i = 0; i < call->action.n_slices; i++) {
+        const sg_client_place *place = &call->client->places[call->action.slices[i]];
+        const bool read = sg_span_reader_read(&reader, place->value, place->n_bytes);
         SG_ASSERT(read);
     }
     return SG_OK;
@@ -235,7 +224,7 @@ static sg_status values_take(sg_client_call *call, const sg_wire_parts *parts, s
 static void bytes_count(const sg_client_call *call, size_t data_bytes)
 {
     if (is_push(call))
-        call->client->pushed_bytes += slices_bytes(call);
+        call->client->pushed_bytes += call->action.slice_bytes;
     call->client->pulled_bytes += data_bytes;
 }
 
@@ -246,7 +235,7 @@ void sg_transport_unref(sg_client_call *call, uint32_t n_references)
         return;
     sg_rpc_pending_release(call->pending);
     sg_session_action_deinit(&call->action);
-    free(call);
+    sg_pool_free(call);
 }
 
 /* Gives n_references of the call back. */
@@ -300,12 +289,7 @@ static sg_status call_prepare(sg_client_call *call, sg_rpc_channel **channel, sg
     sg_status status = channel_of(call, channel, err);
     if (status != SG_OK)
         return status == SG_NOT_READY ? sg_error_set(err, SG_UNAVAILABLE, "%s", err->message) : status;
-    sg_wire_piece *pieces;
-    const size_t n_pieces = pieces_make(call, &pieces);
-    sg_pool *pool = sg_rpc_channel_pool(*channel);
-    status = sg_wire_pack(pool, call->action.body, pieces, n_pieces, message, err);
-    free(pieces);
-    return status;
+    return message_pack(call, sg_rpc_channel_pool(*channel), message, err);
 }
 
 void sg_transport_start(sg_client_call *call)

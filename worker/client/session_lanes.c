@@ -1,0 +1,254 @@
+/* worker/client/session_lanes.c - which of the requests to a ps is sent next, and how slices become messages.
+ *
+ * The lowest slice goes first: the next forward pass needs it first, and where gradients become ready from the last
+ * layer to the first, it was handed over last. So a request overtakes others, but never one of the same slice: a push
+ * of a slice whose last push is not acknowledged is blocked, and stands in no queue until it is; what is queued can
+ * always be sent. The push that blocks it is queued or under way, so this ends. */
+#include <stdlib.h>
+
+#include "worker/client/session_internal.h"
+
+#define PUSH_WINDOW 8u
+/* Pulls that are parked by the ps should not hold up those that it can answer. */
+#define PULL_WINDOW 32u
+
+/* --- a lane's queue: a heap ------------------------------------------------------------------------------------ */
+
+static bool is_before(const sg_session_request *a, const sg_session_request *b)
+{
+    const uint32_t left = a->message->slices[0], right = b->message->slices[0];
+    return left != right ? left < right : a->number < b->number;
+}
+
+static void sift_up(sg_session_lane *lane, size_t at)
+{
+    sg_session_request *request = lane->queue[at];
+    for (; at > 0 && is_before(request, lane->queue[(at - 1) / 2]); at = (at - 1) / 2)
+        lane->queue[at] = lane->queue[(at - 1) / 2];
+    lane->queue[at] = request;
+}
+
+static void sift_down(sg_session_lane *lane, size_t at)
+{
+    sg_session_request *request = lane->queue[at];
+    for (size_t child; (child = 2 * at + 1) < lane->n_queued; at = child) {
+        if (child + 1 < lane->n_queued && is_before(lane->queue[child + 1], lane->queue[child]))
+            child++;
+        if (!is_before(lane->queue[child], request))
+            break;
+        lane->queue[at] = lane->queue[child];
+    }
+    lane->queue[at] = request;
+}
+
+static void queue_put(sg_session_lane *lane, sg_session_request *request)
+{
+    if (lane->n_queued == lane->capacity) {
+        lane->capacity = lane->capacity == 0 ? 16 : 2 * lane->capacity;
+        lane->queue = sg_xrealloc(lane->queue, lane->capacity, sizeof(sg_session_request *));
+    }
+    request->state = SG_SESSION_REQUEST_QUEUED;
+    lane->queue[lane->n_queued++] = request;
+    sift_up(lane, lane->n_queued - 1);
+}
+
+static void queue_remove(sg_session_lane *lane, size_t at)
+{
+    lane->queue[at] = lane->queue[--lane->n_queued];
+    if (at == lane->n_queued)
+        return;
+    sift_down(lane, at);
+    sift_up(lane, at);
+}
+
+/* --- lanes ----------------------------------------------------------------------------------------------------- */
+
+static uint32_t n_lanes(const sg_session *session)
+{
+    return session->lanes == NULL ? 0 : session->n_ps * SG_SESSION_LANES_PER_PS;
+}
+
+void sg_session_lanes_create(sg_session *session)
+{
+    session->lanes = sg_xcalloc((size_t)session->n_ps * SG_SESSION_LANES_PER_PS, sizeof *session->lanes);
+    for (uint32_t i = 0; i < n_lanes(session); i++) {
+        session->lanes[i].window = i % SG_SESSION_LANES_PER_PS == 0 ? PUSH_WINDOW : PULL_WINDOW;
+        TAILQ_INIT(&session->lanes[i].blocked);
+    }
+}
+
+void sg_session_lanes_destroy(sg_session *session)
+{
+    for (uint32_t i = 0; i < n_lanes(session); i++)
+        free(session->lanes[i].queue);
+    free(session->lanes);
+}
+
+void sg_session_lane_touch(sg_session *session, uint32_t index)
+{
+    sg_session_lane *lane = &session->lanes[index];
+    if (!lane->touched)
+        STAILQ_INSERT_TAIL(&session->touched, lane, link);
+    lane->touched = true;
+}
+
+void sg_session_lane_add(sg_session *session, sg_session_request *request)
+{
+    sg_session_lane *lane = &session->lanes[request->lane];
+    if (sg_session_is_push(request->method)) {
+        request->state = SG_SESSION_REQUEST_BLOCKED;
+        TAILQ_INSERT_TAIL(&lane->blocked, request, link);
+    } else {
+        queue_put(lane, request);
+    }
+    sg_session_lane_touch(session, request->lane);
+}
+
+void sg_session_lane_remove(sg_session *session, sg_session_request *request)
+{
+    sg_session_lane *lane = &session->lanes[request->lane];
+    if (request->state == SG_SESSION_REQUEST_BLOCKED) {
+        TAILQ_REMOVE(&lane->blocked, request, link);
+        return;
+    }
+    size_t at = 0;
+    while (lane->queue[at] != request)
+        at++;
+    queue_remove(lane, at);
+}
+
+static void lane_drop(sg_session *session, sg_session_lane *lane, const sg_session_task *task)
+{
+    for (sg_session_request *request = TAILQ_FIRST(&lane->blocked), *next; request != NULL; request = next) {
+        next = TAILQ_NEXT(request, link);
+        if (task == NULL || request->task == task)
+            sg_session_request_remove(session, request);
+    }
+    /* What is removed from the middle changes the order of the rest. */
+    for (size_t i = lane->n_queued; i > 0;) {
+        const bool wanted = task == NULL || lane->queue[i - 1]->task == task;
+        if (wanted)
+            sg_session_request_remove(session, lane->queue[i - 1]);
+        i = wanted ? lane->n_queued : i - 1;
+    }
+}
+
+void sg_session_lanes_drop(sg_session *session, const sg_session_task *task)
+{
+    for (uint32_t i = 0; i < n_lanes(session); i++)
+        lane_drop(session, &session->lanes[i], task);
+}
+
+/* None of its slices has a push that is queued or under way, or an older one that is blocked. */
+static bool is_free(const sg_session *session, const sg_session_request *request)
+{
+    const sg_session_message *message = request->message;
+    for (size_t i = 0; i < message->n_slices; i++) {
+        const sg_session_slice *slice = &session->slices[message->slices[i]];
+        if (slice->push_pending || slice->reserved == session->last_look)
+            return false;
+    }
+    return true;
+}
+
+static void blocked_look(sg_session *session, sg_session_lane *lane)
+{
+    session->last_look++;
+    for (sg_session_request *request = TAILQ_FIRST(&lane->blocked), *next; request != NULL; request = next) {
+        next = TAILQ_NEXT(request, link);
+        const bool free = is_free(session, request);
+        for (size_t i = 0; i < request->message->n_slices; i++) {
+            sg_session_slice *slice = &session->slices[request->message->slices[i]];
+            if (free)
+                slice->push_pending = true;
+            else
+                slice->reserved = session->last_look;
+        }
+        if (!free)
+            continue;
+        TAILQ_REMOVE(&lane->blocked, request, link);
+        queue_put(lane, request);
+    }
+}
+
+static void lane_send(sg_session *session, sg_session_lane *lane, uint64_t now_ms)
+{
+    blocked_look(session, lane);
+    while (lane->n_active < lane->window && lane->n_queued > 0) {
+        sg_session_request *request = lane->queue[0];
+        queue_remove(lane, 0);
+        lane->n_active++;
+        request->state = SG_SESSION_REQUEST_ACTIVE;
+        TAILQ_INSERT_TAIL(&session->active, request, link);
+        session->n_idle++;
+        sg_session_request_send(session, request, now_ms);
+    }
+}
+
+void sg_session_lanes_send(sg_session *session, uint64_t now_ms)
+{
+    for (sg_session_lane *lane; (lane = STAILQ_FIRST(&session->touched)) != NULL;) {
+        STAILQ_REMOVE_HEAD(&session->touched, link);
+        lane->touched = false;
+        lane_send(session, lane, now_ms);
+    }
+}
+
+/* --- packing --------------------------------------------------------------------------------------------------- */
+
+void sg_session_pack_create(sg_session *session)
+{
+    session->pack_lists = sg_xcalloc(session->n_ps, sizeof *session->pack_lists);
+    session->pack_ps = sg_xcalloc(session->n_ps, sizeof *session->pack_ps);
+    session->pack_next = sg_xcalloc(session->plan->n_slices, sizeof *session->pack_next);
+}
+
+void sg_session_pack_destroy(sg_session *session)
+{
+    free(session->pack_lists);
+    free(session->pack_ps);
+    free(session->pack_next);
+    session->pack_lists = NULL;
+    session->pack_ps = session->pack_next = NULL;
+}
+
+static void list_close(sg_session *session, uint32_t ps, sg_session_pack_fn each, void *user)
+{
+    each(session, user, ps, &session->pack_lists[ps]);
+    session->pack_lists[ps] = (sg_session_pack_list){0};
+}
+
+void sg_session_pack(sg_session *session, const uint32_t *slices, size_t n, sg_session_pack_fn each, void *user)
+{
+    uint32_t n_used = 0;
+    for (size_t i = 0; i < n; i++) {
+        const sg_plan_slice *slice = &session->plan->slices[slices[i]];
+        const uint64_t bytes = slice->n_elems * sizeof(float);
+        sg_session_pack_list *list = &session->pack_lists[slice->ps];
+        if (list->n > 0 && list->bytes + bytes > session->hello->message_bytes)
+            list_close(session, slice->ps, each, user);
+        else if (list->n == 0)
+            session->pack_ps[n_used++] = slice->ps;
+        if (list->n++ == 0)
+            list->first = slices[i];
+        else
+            session->pack_next[list->last] = slices[i];
+        list->last = slices[i];
+        list->bytes += bytes;
+    }
+    for (uint32_t i = 0; i < n_used; i++)
+        list_close(session, session->pack_ps[i], each, user);
+}
+
+sg_session_message *sg_session_pack_message(sg_session *session, const sg_session_pack_list *list, size_t body_bytes,
+                                            uint64_t **numbers)
+{
+    sg_session_message *message = sg_session_message_create(session, body_bytes, list->n, numbers);
+    message->slice_bytes = list->bytes;
+    uint32_t slice = list->first;
+    for (size_t i = 0; i < list->n; i++) {
+        message->slices[i] = slice;
+        slice = session->pack_next[slice];
+    }
+    return message;
+}
