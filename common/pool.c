@@ -9,6 +9,8 @@
 #define UNIT_BYTES 64u
 #define N_CLASSES  400u
 #define MAX_UNITS  ((size_t)1 << 48)
+/* Above this size rounding to powers of two would waste too much. */
+#define ROUNDED_BYTES ((size_t)64 << 10)
 
 struct sg_pool {
     pthread_mutex_t get_mutex; /* one popper at a time: that alone makes the stacks below safe from ABA */
@@ -109,9 +111,17 @@ typedef struct object_head {
     alignas(16) sg_pool_buffer *buffer;
 } object_head;
 
+sg_pool_buffer *sg_pool_get_rounded(sg_pool *pool, size_t n_bytes)
+{
+    size_t rounded = UNIT_BYTES;
+    while (rounded < n_bytes && rounded < ROUNDED_BYTES)
+        rounded *= 2;
+    return sg_pool_get(pool, rounded < n_bytes ? n_bytes : rounded);
+}
+
 void *sg_pool_alloc(sg_pool *pool, size_t n_bytes)
 {
-    sg_pool_buffer *buffer = sg_pool_get(pool, sizeof(object_head) + n_bytes);
+    sg_pool_buffer *buffer = sg_pool_get_rounded(pool, sizeof(object_head) + n_bytes);
     SG_ASSERT(buffer != NULL);
     object_head *head = buffer->data;
     head->buffer = buffer;

@@ -30,6 +30,9 @@ void sg_pool_destroy(sg_pool *pool);
 
 /* NULL without memory. Any thread. */
 sg_pool_buffer *sg_pool_get(sg_pool *pool, size_t n_bytes);
+/* The same with a class for each power of two only, below 64 KiB: where sizes differ from call to call, the pool soon
+ * has one of every class that comes up. */
+sg_pool_buffer *sg_pool_get_rounded(sg_pool *pool, size_t n_bytes);
 /* Any thread, lock-free. NULL is fine. */
 void sg_pool_put(sg_pool_buffer *buffer);
 

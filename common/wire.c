@@ -199,6 +199,16 @@ static void slices_add(const recipe *of, block *in, grpc_slice_buffer *slices)
     grpc_slice_unref(all);
 }
 
+/* One size for nearly every message, so that the pool soon has as many as are ever under way at once. */
+#define BLOCK_BYTES ((size_t)4096)
+
+static sg_pool_buffer *block_get(sg_pool *pool, const recipe *of)
+{
+    size_t n_bytes =
+        sizeof(block) + (1 + of->n_lent) * sizeof(loan) + of->head_bytes + PREFIX_MAX_BYTES + of->copied_bytes;
+    return sg_pool_get_rounded(pool, n_bytes < BLOCK_BYTES ? BLOCK_BYTES : n_bytes);
+}
+
 sg_status sg_wire_pack_into(sg_pool *pool, const ProtobufCMessage *head, const sg_wire_piece *pieces, size_t n_pieces,
                             sg_wire_message *message, sg_error *err)
 {
@@ -208,8 +218,7 @@ sg_status sg_wire_pack_into(sg_pool *pool, const ProtobufCMessage *head, const s
     if (of.head_bytes > SG_WIRE_HEAD_BYTES)
         status = sg_error_set(err, SG_EXHAUSTED, "%s: %zu bytes beside its data, at most %u are allowed",
                               head->descriptor->short_name, of.head_bytes, SG_WIRE_HEAD_BYTES);
-    else if ((buffer = sg_pool_get(pool, sizeof(block) + (1 + of.n_lent) * sizeof(loan) + of.head_bytes +
-                                             PREFIX_MAX_BYTES + of.copied_bytes)) == NULL)
+    else if ((buffer = block_get(pool, &of)) == NULL)
         status = sg_error_set(err, SG_EXHAUSTED, "no memory for the %zu bytes of a %s", of.copied_bytes,
                               head->descriptor->short_name);
     if (status != SG_OK) {

@@ -12,9 +12,9 @@
 #define UNPACKED_BYTES ((size_t)SG_WIRE_HEAD_BYTES * 32)
 
 /* Blocks are powers of two, so that messages of about the same size find a block again. The first one has room for a
- * head of the usual size; from the greatest one on, which only a hostile or a very large head needs, they are not
- * kept. */
-#define BLOCK_BYTES      ((size_t)4096)
+ * head of the usual size and for some hundred spans, as a message of a few megabytes has; from the greatest one on,
+ * which only a hostile or a very large head needs, they are not kept. */
+#define BLOCK_BYTES      ((size_t)16 << 10)
 #define BLOCK_KEPT_BYTES ((size_t)256 << 10)
 #define HEAD_ROOM_BYTES  ((size_t)2048)
 
