@@ -41,9 +41,10 @@ size_t sg_update_slots(sg_rule rule);
 /* scale_i of n contributions with these weights (0 gives 0). False if all weights are 0. */
 bool sg_update_scales(const uint64_t *weights, size_t n, float *scales);
 
-/* new_values = rule(old_values, slots, sum of parts); n_parts >= 1. new_values may be old_values if no part has `look`,
- * no other overlap; both are 4-byte aligned. slots[i] beyond sg_update_slots are not looked at; slots may be NULL if
- * there are none. Returns false if a part with `look` is not finite: new_values are then to be thrown away. */
+/* new_values = rule(old_values, slots, sum of parts); n_parts >= 1. Where no part has `look`, new_values may be
+ * old_values, or the array of a contribution that lies in one piece; no other overlap. Both are 4-byte aligned.
+ * slots[i] beyond sg_update_slots are not looked at; slots may be NULL if there are none. Returns false if a part with
+ * `look` is not finite: new_values are then to be thrown away. */
 bool sg_update_apply(const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
                      float *const slots[SG_UPDATE_MAX_SLOTS], sg_update_part *parts, size_t n_parts);
 

@@ -101,7 +101,7 @@ SG_ISA_INLINE uint32_t apply_run(sg_rule rule, const sg_update_constants *consta
     float *first = n_slots > 0 ? arrays->slots[0] + begin : NULL;
     float *second = n_slots > 1 ? arrays->slots[1] + begin : NULL;
     uint32_t found = 0;
-    SG_ISA_LOOP /* w may be old, element by element; nothing else overlaps */
+    SG_ISA_LOOP /* w may be old or a gradient, element by element; nothing else overlaps */
     for (size_t i = 0; i < n; i++) {
         float g = sum_at(gradients, scales, n_parts, i);
         switch (rule) {

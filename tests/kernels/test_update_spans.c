@@ -216,6 +216,40 @@ Test(update_spans, every_cut_and_instruction_set_gives_the_bits_of_a_plain_loop)
     }
 }
 
+/* The contribution `target` lies in one piece, and the new values are written over it. */
+static void write_over(const sg_seed *seed, sg_isa isa, const fixture *f, const outcome *want, size_t target)
+{
+    outcome got = outcome_make(f);
+    memcpy(got.new_values, f->gradients[target], f->n_elems * sizeof(float));
+    sg_span spans[MAX_PARTS];
+    sg_update_part parts[MAX_PARTS];
+    for (size_t i = 0; i < f->n_parts; i++) {
+        const float *gradient = i == target ? got.new_values : f->gradients[i];
+        sg_span_reader reader = sg_span_reader_of_array(&spans[i], gradient, f->n_elems * sizeof(float));
+        parts[i] = (sg_update_part){.gradient = reader, .scale = f->scales[i]};
+    }
+    cr_assert(
+        sg_update_apply_as(isa, &f->update, f->n_elems, f->old_values, got.new_values, got.slots, parts, f->n_parts));
+    assert_same(want->new_values, got.new_values, f->n_elems, "values", seed);
+    assert_same(want->slots[0], got.slots[0], f->n_elems, "first slots", seed);
+    assert_same(want->slots[1], got.slots[1], f->n_elems, "second slots", seed);
+    outcome_free(&got);
+}
+
+Test(update_spans, new_values_may_be_written_over_a_contribution)
+{
+    sg_seed seed = sg_seed_begin();
+    for (int round = 0; round < 200; round++) {
+        fixture f = fixture_draw(&seed);
+        outcome want = plain(&f);
+        for (sg_isa isa = SG_ISA_PORTABLE; isa < SG_ISA_COUNT; isa++)
+            if (sg_isa_has(isa))
+                write_over(&seed, isa, &f, &want, sg_seed_below(&seed, f.n_parts));
+        outcome_free(&want);
+        fixture_free(&f);
+    }
+}
+
 Test(update_spans, a_pass_takes_no_more_of_a_reader_than_its_elements)
 {
     float gradient[] = {1, 2, 3, 4, 5};
