@@ -19,6 +19,12 @@ int sg_rpc_args_message_limit(uint64_t message_bytes)
     return message_bytes < INT_MAX - SG_WIRE_HEAD_BYTES ? (int)message_bytes + (int)SG_WIRE_HEAD_BYTES : INT_MAX;
 }
 
+size_t sg_rpc_args_quota_bytes(uint64_t message_bytes)
+{
+    size_t n_bytes = (size_t)sg_rpc_args_message_limit(message_bytes) * MESSAGES_UNDER_WAY;
+    return n_bytes > QUOTA_MIN_BYTES ? n_bytes : QUOTA_MIN_BYTES;
+}
+
 static void add_integer(sg_rpc_args *args, const char *key, int value)
 {
     SG_ASSERT(args->list.num_args < SG_ARRAY_LEN(args->items));
@@ -48,9 +54,8 @@ void sg_rpc_args_init_server(sg_rpc_args *args, uint64_t message_bytes)
     add_integer(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, PING_ALLOWED_MS);
     add_integer(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     add_integer(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, SG_RPC_SERVER_CALLS_PER_CONNECTION);
-    size_t quota_bytes = (size_t)sg_rpc_args_message_limit(message_bytes) * MESSAGES_UNDER_WAY;
     args->quota = grpc_resource_quota_create("shardgrad");
-    grpc_resource_quota_resize(args->quota, quota_bytes > QUOTA_MIN_BYTES ? quota_bytes : QUOTA_MIN_BYTES);
+    grpc_resource_quota_resize(args->quota, sg_rpc_args_quota_bytes(message_bytes));
     args->items[args->list.num_args++] =
         (grpc_arg){.type = GRPC_ARG_POINTER,
                    .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,

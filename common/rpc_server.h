@@ -38,6 +38,9 @@ typedef struct sg_rpc_server_options {
  * resolve), naming the address. Destroyed by sg_rpc_server_destroy after sg_rpc_server_stop. */
 SG_MUST_USE sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_server **server, sg_error *err);
 uint16_t sg_rpc_server_port(const sg_rpc_server *server);
+/* How many bytes of requests may be held by sg_rpc_call_take_request, all together: a quarter of the memory with which
+ * a server of this message_bytes receives. With more than that gRPC would begin to slow down who sends. */
+uint64_t sg_rpc_server_may_hold_bytes(uint64_t message_bytes);
 /* What its calls and messages are made of, for what belongs to them. */
 sg_pool *sg_rpc_server_pool(const sg_rpc_server *server);
 

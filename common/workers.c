@@ -29,6 +29,14 @@ uint32_t sg_workers_count(const sg_workers *set)
     return sg_workers_rank(set, SG_MAX_WORKERS);
 }
 
+bool sg_workers_is_empty(const sg_workers *set)
+{
+    uint64_t any = 0;
+    for (size_t i = 0; i < N_WORDS; i++)
+        any |= set->bits[i];
+    return any == 0;
+}
+
 bool sg_workers_equal(const sg_workers *a, const sg_workers *b)
 {
     return memcmp(a->bits, b->bits, sizeof a->bits) == 0;
@@ -39,7 +47,8 @@ uint32_t sg_workers_rank(const sg_workers *set, uint32_t worker)
     uint32_t count = 0;
     for (uint32_t i = 0; i < N_WORDS && i * 64 < worker; i++) {
         uint64_t below = worker - i * 64 < 64 ? (UINT64_C(1) << (worker - i * 64)) - 1 : UINT64_MAX;
-        count += (uint32_t)__builtin_popcountll(set->bits[i] & below);
+        if (set->bits[i] != 0)
+            count += (uint32_t)__builtin_popcountll(set->bits[i] & below);
     }
     return count;
 }

@@ -17,6 +17,7 @@ void sg_workers_add(sg_workers *set, uint32_t worker);
 void sg_workers_remove(sg_workers *set, uint32_t worker);
 bool sg_workers_has(const sg_workers *set, uint32_t worker); /* false for an index out of range */
 uint32_t sg_workers_count(const sg_workers *set);
+bool sg_workers_is_empty(const sg_workers *set);
 bool sg_workers_equal(const sg_workers *a, const sg_workers *b);
 /* Number of members below `worker`: its rank if it is a member. */
 uint32_t sg_workers_rank(const sg_workers *set, uint32_t worker);

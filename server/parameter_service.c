@@ -1,7 +1,7 @@
 #include "server/parameter_service.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -34,6 +34,19 @@ static void reply(sg_rpc_call *call, sg_status status, const sg_error *err, cons
         sg_rpc_call_reply(call, response, NULL, 0);
     else
         sg_rpc_call_fail(call, status, "%s", err->message);
+}
+
+static void release_version(void *owner)
+{
+    sg_version_release(owner);
+}
+
+static sg_wire_piece piece_of(sg_version *take_version)
+{
+    return (sg_wire_piece){.data = take_version->values,
+                           .n_bytes = take_version->n_elems * sizeof(float),
+                           .release = release_version,
+                           .owner = take_version};
 }
 
 static void on_declare(void *user, sg_rpc_call *call)
@@ -77,59 +90,92 @@ static void on_initialize(void *user, sg_rpc_call *call)
     reply(call, status, &err, &response.base);
 }
 
-static void release_version(void *owner)
+/* --- pushes --- */
+
+/* A request with contributions: its message is the call's, or, once a contribution has to wait in it, its own. */
+typedef struct received {
+    _Atomic uint32_t references;
+    sg_rpc_call *call; /* until it is answered */
+    sg_wire_message *message;
+    sg_wire_parts parts;
+} received;
+
+static void received_retain(void *owner)
 {
-    sg_version_release(owner);
+    received *r = owner;
+    r->message = sg_rpc_call_take_request(r->call);
+    atomic_fetch_add_explicit(&r->references, 1, memory_order_relaxed);
+}
+
+static void received_release(void *owner)
+{
+    received *r = owner;
+    if (atomic_fetch_sub_explicit(&r->references, 1, memory_order_acq_rel) != 1)
+        return;
+    sg_wire_parts_deinit(&r->parts);
+    sg_wire_message_destroy(r->message);
+    sg_pool_free(r);
 }
 
 /* The references to the versions go over to the reply. */
-static void reply_values(sg_rpc_call *call, Shardgrad__V1__PushPullResponse *response, sg_version *const *versions,
-                         size_t n)
+static void reply_push_pull(sg_pool *pool, sg_rpc_call *call, const sg_store_pushed *pushed)
 {
-    sg_wire_piece *pieces = sg_xcalloc(n + 1, sizeof *pieces);
-    response->versions = sg_xcalloc(n + 1, sizeof *response->versions);
-    response->n_versions = n;
+    size_t n = pushed->n_versions;
+    sg_wire_piece *pieces = sg_pool_alloc(pool, n * sizeof *pieces);
+    Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
+    response.non_finite = pushed->non_finite;
+    response.n_non_finite = pushed->n_non_finite;
+    response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
+    response.versions = sg_pool_alloc(pool, n * sizeof *response.versions);
+    response.n_versions = n;
     for (size_t i = 0; i < n; i++) {
-        response->versions[i] = versions[i]->step;
-        pieces[i] = (sg_wire_piece){.data = versions[i]->values,
-                                    .n_bytes = versions[i]->n_elems * sizeof(float),
-                                    .release = release_version,
-                                    .owner = versions[i]};
+        response.versions[i] = pushed->versions[i]->step;
+        pieces[i] = piece_of(pushed->versions[i]);
     }
-    sg_rpc_call_reply(call, &response->base, pieces, n);
-    free(response->versions);
-    free(pieces);
+    sg_rpc_call_reply(call, &response.base, pieces, n);
+    sg_pool_free(response.versions);
+    sg_pool_free(pieces);
+}
+
+static void reply_push(sg_rpc_call *call, const sg_store_pushed *pushed)
+{
+    Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
+    response.non_finite = pushed->non_finite;
+    response.n_non_finite = pushed->n_non_finite;
+    sg_rpc_call_reply(call, &response.base, NULL, 0);
 }
 
 /* Both kinds, whose requests are the same. */
 static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_values)
 {
-    sg_wire_parts parts;
+    sg_pool *pool = sg_store_pool(service->store);
     sg_error err;
-    if (!unpack(service, call, &shardgrad__v1__push_request__descriptor, &parts))
+    received *r = sg_pool_alloc(pool, sizeof *r);
+    atomic_init(&r->references, 1);
+    r->call = call;
+    if (!unpack(service, call, &shardgrad__v1__push_request__descriptor, &r->parts)) {
+        sg_pool_free(r);
         return;
-    const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)parts.head;
-    sg_store_data data = {.spans = parts.spans, .n_spans = parts.n_spans};
-    sg_store_pushed pushed = {
-        .non_finite = sg_xcalloc(request->n_slices + 1, sizeof *pushed.non_finite),
-        .versions = wants_values ? sg_xcalloc(request->n_slices + 1, sizeof(sg_version *)) : NULL,
-    };
-    sg_status status = sg_store_push(service->store, sg_clock_ms(), request, &data, &pushed, &err);
-    sg_wire_parts_deinit(&parts);
-    if (status == SG_OK && wants_values) {
-        Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
-        response.non_finite = pushed.non_finite;
-        response.n_non_finite = pushed.n_non_finite;
-        response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
-        reply_values(call, &response, pushed.versions, pushed.n_versions);
-    } else {
-        Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
-        response.non_finite = pushed.non_finite;
-        response.n_non_finite = pushed.n_non_finite;
-        reply(call, status, &err, &response.base);
     }
-    free(pushed.versions);
-    free(pushed.non_finite);
+    const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)r->parts.head;
+    sg_store_data data = {.spans = r->parts.spans,
+                          .n_spans = r->parts.n_spans,
+                          .owner = r,
+                          .retain = received_retain,
+                          .release = received_release};
+    sg_store_pushed pushed = {.non_finite = sg_pool_alloc(pool, request->n_slices * sizeof *pushed.non_finite),
+                              .versions =
+                                  wants_values ? sg_pool_alloc(pool, request->n_slices * sizeof(sg_version *)) : NULL};
+    sg_status status = sg_store_push(service->store, sg_clock_ms(), request, &data, &pushed, &err);
+    received_release(r);
+    if (status != SG_OK)
+        sg_rpc_call_fail(call, status, "%s", err.message);
+    else if (wants_values)
+        reply_push_pull(pool, call, &pushed);
+    else
+        reply_push(call, &pushed);
+    sg_pool_free(pushed.non_finite);
+    sg_pool_free(pushed.versions);
 }
 
 static void on_push(void *user, sg_rpc_call *call)
@@ -170,25 +216,20 @@ static void on_pull(void *user, sg_rpc_call *call)
 
 void sg_parameter_service_answer_pull(void *user, void *call, const sg_store_pull_answer *answer)
 {
-    (void)user;
+    sg_parameter_service *service = user;
     if (answer->status != SG_OK) {
         sg_rpc_call_fail(call, answer->status, "%s", answer->message);
         return;
     }
-    sg_wire_piece *pieces = sg_xcalloc(answer->n + 1, sizeof *pieces);
-    for (size_t i = 0; i < answer->n; i++) {
-        sg_version *version = sg_version_retain(answer->versions[i]);
-        pieces[i] = (sg_wire_piece){.data = version->values,
-                                    .n_bytes = version->n_elems * sizeof(float),
-                                    .release = release_version,
-                                    .owner = version};
-    }
+    sg_wire_piece *pieces = sg_pool_alloc(sg_store_pool(service->store), answer->n * sizeof *pieces);
+    for (size_t i = 0; i < answer->n; i++)
+        pieces[i] = piece_of(answer->versions[i]);
     Shardgrad__V1__PullResponse response = SHARDGRAD__V1__PULL_RESPONSE__INIT;
     response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     response.n_versions = answer->n;
     response.versions = (uint64_t *)answer->numbers; /* packed, not written */
     sg_rpc_call_reply(call, &response.base, pieces, answer->n);
-    free(pieces);
+    sg_pool_free(pieces);
 }
 
 void sg_parameter_service_methods(sg_parameter_service *service, sg_rpc_method methods[SG_PARAMETER_SERVICE_METHODS])

@@ -9,7 +9,7 @@
 #include "server/store.h"
 
 typedef struct sg_parameter_service {
-    sg_store *store;        /* its options' answer_pull must be sg_parameter_service_answer_pull */
+    sg_store *store; /* its options' answer_pull must be sg_parameter_service_answer_pull, and user this service */
     uint64_t message_bytes; /* bound of the data of one request */
 } sg_parameter_service;
 
@@ -17,7 +17,7 @@ typedef struct sg_parameter_service {
 /* The methods to serve; service must outlive the server. */
 void sg_parameter_service_methods(sg_parameter_service *service, sg_rpc_method methods[SG_PARAMETER_SERVICE_METHODS]);
 
-/* For sg_store_options. `call` is the sg_rpc_call. */
+/* For sg_store_options. `user` is the service, `call` the sg_rpc_call. */
 void sg_parameter_service_answer_pull(void *user, void *call, const sg_store_pull_answer *answer);
 
 #endif

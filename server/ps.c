@@ -230,9 +230,11 @@ static void create_parts(sg_ps *ps)
                                                     .park_ms = config->park_ms,
                                                     .warn_after_ms = config->warn_after_ms,
                                                     .message_bytes = config->message_bytes,
+                                                    .held_bytes = sg_rpc_server_may_hold_bytes(config->message_bytes),
                                                     .max_workers = config->max_workers,
                                                     .log = ps->options.log,
-                                                    .answer_pull = sg_parameter_service_answer_pull});
+                                                    .answer_pull = sg_parameter_service_answer_pull,
+                                                    .user = &ps->parameter_service});
     ps->parameter_service = (sg_parameter_service){ps->store, config->message_bytes};
     if (ps->options.index == 0)
         ps->coordinator_service =
@@ -345,6 +347,7 @@ void sg_ps_destroy(sg_ps *ps)
         return;
     if (ps->server && !ps->closed)
         close_down(ps);
+    sg_store_drop_contributions(ps->store); /* received messages are gRPC's, which may end with its last user */
     sg_rpc_server_destroy(ps->server);
     sg_rpc_client_destroy(ps->client);
     sg_mailbox_drain(&ps->mailbox); /* what the last callbacks left */

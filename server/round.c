@@ -59,8 +59,19 @@ static sg_round_open *open_round(sg_round *round, uint64_t step, const sg_round_
         at--;
     memmove(round->open + at + 1, round->open + at, (round->n_open - at) * sizeof *round->open);
     round->n_open++;
-    round->open[at] = (sg_round_open){.step = step, .terms = *terms};
+    round->open[at].step = step;
+    round->open[at].terms = *terms;
+    round->open[at].missing = terms->members;
+    round->open[at].n_missing = sg_workers_count(&terms->members);
     return &round->open[at];
+}
+
+static void settle(sg_round_open *open, uint32_t worker)
+{
+    if (!sg_workers_has(&open->missing, worker))
+        return;
+    sg_workers_remove(&open->missing, worker);
+    open->n_missing--;
 }
 
 static const char *differing_field(const sg_round_terms *a, const sg_round_terms *b)
@@ -114,9 +125,44 @@ sg_round_verdict sg_round_contribute(sg_round *round, const sg_round_entry *entr
     if (round->async)
         round->pending++;
     else
-        sg_workers_add(&open_round(round, entry->step, entry->terms)->contributed, entry->worker);
+        settle(open_round(round, entry->step, entry->terms), entry->worker);
     set_count(round, entry->worker, (sg_round_count){entry->incarnation, entry->step + 1});
     return SG_ROUND_STORED;
+}
+
+/* Nobody else has a part in it. */
+static bool is_alone(const sg_round_entry *entry)
+{
+    sg_workers others = entry->terms->members;
+    sg_workers_remove(&others, entry->worker);
+    return sg_workers_is_empty(&others);
+}
+
+bool sg_round_closes_with(const sg_round *round, const sg_round_entry *entry)
+{
+    if (round->async)
+        return !round->closing && round->pending == 0;
+    const sg_round_open *open = find_open(round, round->step);
+    return open ? open->n_missing == 0 || (open->n_missing == 1 && sg_workers_has(&open->missing, entry->worker))
+                : is_alone(entry);
+}
+
+sg_round_verdict sg_round_contribute_and_close(sg_round *round, const sg_round_entry *entry, const char **field,
+                                               bool *closes)
+{
+    sg_round_verdict verdict = sg_round_look(round, entry, field);
+    *closes = verdict == SG_ROUND_STORED && sg_round_closes_with(round, entry);
+    if (verdict != SG_ROUND_STORED)
+        return verdict;
+    if (*closes && !round->async && !find_open(round, entry->step)) { /* its terms would be forgotten in a moment */
+        set_count(round, entry->worker, (sg_round_count){entry->incarnation, entry->step + 1});
+        round->closing = true;
+        return verdict;
+    }
+    verdict = sg_round_contribute(round, entry, NULL);
+    if (*closes)
+        sg_round_begin_close(round);
+    return verdict;
 }
 
 void sg_round_excuse(sg_round *round, uint32_t worker, uint64_t step, const sg_round_terms *terms)
@@ -124,7 +170,7 @@ void sg_round_excuse(sg_round *round, uint32_t worker, uint64_t step, const sg_r
     SG_ASSERT(!round->async);
     if (step < round->step || (step == round->step && round->closing))
         return;
-    sg_workers_add(&open_round(round, step, terms)->excused, worker);
+    settle(open_round(round, step, terms), worker);
 }
 
 /* --- closing --- */
@@ -134,18 +180,18 @@ bool sg_round_missing(const sg_round *round, sg_workers *missing)
     const sg_round_open *open = round->async ? NULL : find_open(round, round->step);
     if (!open)
         return false;
-    sg_workers left = sg_workers_minus(&open->terms.members, &open->contributed);
-    *missing = sg_workers_minus(&left, &open->excused);
-    return sg_workers_count(missing) > 0;
+    *missing = open->missing;
+    return open->n_missing > 0;
 }
 
 bool sg_round_can_close(const sg_round *round)
 {
     if (round->closing)
         return false;
-    sg_workers missing;
-    return round->async ? round->pending > 0
-                        : find_open(round, round->step) != NULL && !sg_round_missing(round, &missing);
+    if (round->async)
+        return round->pending > 0;
+    const sg_round_open *open = find_open(round, round->step);
+    return open && open->n_missing == 0;
 }
 
 void sg_round_begin_close(sg_round *round)
@@ -160,8 +206,7 @@ void sg_round_end_close(sg_round *round)
     round->closing = false;
     if (round->async) {
         round->pending--;
-    } else {
-        SG_ASSERT(round->n_open > 0 && round->open[0].step == round->step);
+    } else if (round->n_open > 0 && round->open[0].step == round->step) {
         round->n_open--;
         memmove(round->open, round->open + 1, round->n_open * sizeof *round->open);
     }

@@ -22,8 +22,9 @@ typedef struct sg_round_terms {
 
 typedef struct sg_round_open {
     uint64_t step;
+    uint32_t n_missing;
     sg_round_terms terms;
-    sg_workers contributed, excused;
+    sg_workers missing; /* [n_missing] members that neither contributed nor are excused */
 } sg_round_open;
 
 /* What was counted last of a worker index. */
@@ -68,6 +69,12 @@ void sg_round_deinit(sg_round *round);
 sg_round_verdict sg_round_look(const sg_round *round, const sg_round_entry *entry, const char **field);
 /* Counts the contribution if the verdict is STORED, else changes nothing. */
 sg_round_verdict sg_round_contribute(sg_round *round, const sg_round_entry *entry, const char **field);
+/* Would the round begin to close at once if this one, whose verdict is STORED, were counted? */
+bool sg_round_closes_with(const sg_round *round, const sg_round_entry *entry);
+/* Contributes and, if the round can then close (*closes), begins to close it. The same as the calls one by one, and
+ * cheaper for a round that has one member. */
+sg_round_verdict sg_round_contribute_and_close(sg_round *round, const sg_round_entry *entry, const char **field,
+                                               bool *closes);
 /* The worker will contribute nothing (more) to this step. A past step: nothing happens. Sync only. */
 void sg_round_excuse(sg_round *round, uint32_t worker, uint64_t step, const sg_round_terms *terms);
 

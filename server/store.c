@@ -35,6 +35,11 @@ void sg_store_destroy(sg_store *store)
     free(store);
 }
 
+sg_pool *sg_store_pool(const sg_store *store)
+{
+    return store->pool;
+}
+
 /* --- who is let in --- */
 
 static sg_status check_generation(uint64_t generation, sg_error *err)
@@ -82,6 +87,7 @@ void sg_store_fail(sg_store *store, sg_status status, const char *message)
     if (store->failure == SG_OK) {
         store->failure = status;
         store->failure_message = sg_xstrdup(message);
+        atomic_fetch_add(&store->admission, 1);
     }
     pthread_rwlock_unlock(&store->lock);
     sg_store_review_pulls(store);
@@ -110,61 +116,61 @@ bool sg_store_ended(sg_store *store, sg_status *status, char *message, size_t me
 
 /* --- slices of a request --- */
 
-sg_store_slice *sg_store_find_slice(sg_store *store, uint32_t index)
+sg_status sg_store_find_slice(const sg_store *store, uint32_t index, sg_store_slice **slice, sg_error *err)
 {
-    uint32_t low = 0, high = store->n_slices;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (store->slices[middle].index < index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < store->n_slices && store->slices[low].index == index ? &store->slices[low] : NULL;
+    if (index >= store->plan->n_slices)
+        return sg_error_set(err, SG_INVALID, "slice %" PRIu32 " is unknown: the plan has %" PRIu32, index,
+                            store->plan->n_slices);
+    if (store->places[index] == UINT32_MAX)
+        return sg_error_set(err, SG_INVALID, "slice %" PRIu32 " belongs to ps %" PRIu32 "; this is ps %" PRIu32, index,
+                            store->plan->slices[index].ps, store->options.ps);
+    *slice = &store->slices[store->places[index]];
+    return SG_OK;
 }
 
-static int compare_pointers(const void *a, const void *b)
+static int compare_indices(const void *a, const void *b)
 {
-    sg_store_slice *const *x = a, *const *y = b;
+    const uint32_t *x = a, *y = b;
     return (*x > *y) - (*x < *y);
 }
 
 /* Clients list slices in ascending order, which shows at once that none is there twice; others are sorted. */
-static sg_status check_distinct(sg_store_slice **slices, size_t n, sg_error *err)
+sg_status sg_store_check_distinct(const uint32_t *indices, size_t n, sg_error *err)
 {
     size_t i = 1;
-    while (i < n && slices[i - 1] < slices[i])
+    while (i < n && indices[i - 1] < indices[i])
         i++;
     if (i >= n)
         return SG_OK;
-    sg_store_slice **sorted = sg_xcalloc(n, sizeof(sg_store_slice *));
-    memcpy(sorted, slices, n * sizeof(sg_store_slice *));
-    qsort(sorted, n, sizeof(sg_store_slice *), compare_pointers);
+    uint32_t *sorted = sg_xcalloc(n, sizeof *sorted);
+    memcpy(sorted, indices, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, compare_indices);
     sg_status status = SG_OK;
     for (i = 1; i < n && status == SG_OK; i++) {
         if (sorted[i - 1] == sorted[i])
-            status =
-                sg_error_set(err, SG_INVALID, "slice %" PRIu32 " is listed twice; list each once", sorted[i]->index);
+            status = sg_error_set(err, SG_INVALID, "slice %" PRIu32 " is listed twice; list each once", sorted[i]);
     }
     free(sorted);
     return status;
 }
 
-sg_status sg_store_find_slices(sg_store *store, const uint32_t *indices, size_t n, sg_store_slice **out,
-                               uint64_t *n_bytes, sg_error *err)
+void sg_store_settle_contributions(sg_store *store)
 {
-    *n_bytes = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (indices[i] >= store->plan->n_slices)
-            return sg_error_set(err, SG_INVALID, "slice %" PRIu32 " is unknown: the plan has %" PRIu32, indices[i],
-                                store->plan->n_slices);
-        out[i] = sg_store_find_slice(store, indices[i]);
-        if (!out[i])
-            return sg_error_set(err, SG_INVALID, "slice %" PRIu32 " belongs to ps %" PRIu32 "; this is ps %" PRIu32,
-                                indices[i], store->plan->slices[indices[i]].ps, store->options.ps);
-        *n_bytes += out[i]->n_elems * sizeof(float);
+    pthread_rwlock_rdlock(&store->lock);
+    for (uint32_t i = 0; i < store->n_slices; i++) {
+        pthread_mutex_lock(&store->slices[i].mutex);
+        pthread_mutex_unlock(&store->slices[i].mutex);
     }
-    return check_distinct(out, n, err);
+    pthread_rwlock_unlock(&store->lock);
+}
+
+void sg_store_drop_contributions(sg_store *store)
+{
+    for (uint32_t i = 0; i < store->n_slices; i++) {
+        for (uint32_t k = 0; k < store->slices[i].n_parts; k++)
+            sg_store_part_deinit(&store->slices[i].parts[k]);
+        store->slices[i].n_parts = 0;
+    }
 }
 
 /* --- reports --- */

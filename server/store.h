@@ -25,8 +25,9 @@ typedef struct sg_store sg_store;
 typedef struct sg_store_pull_answer {
     sg_status status;    /* OK, WAITING (parked for park_ms), TIMEOUT (its deadline), LATE, FENCED, or the job's end */
     const char *message; /* where status is not OK */
-    sg_version *const *versions; /* where it is OK: [n] in the order asked; retain what is to outlive the call */
-    const uint64_t *numbers;     /* [n] the version's number to tell: its step, or for a frozen variable as asked */
+    sg_version *const
+        *versions;           /* where it is OK: [n] in the order asked, each with a reference, which is given away */
+    const uint64_t *numbers; /* [n] the version's number to tell: its step, or for a frozen variable as asked */
     size_t n;
 } sg_store_pull_answer;
 
@@ -58,6 +59,7 @@ typedef struct sg_store_options {
     uint64_t park_ms;       /* how long a pull is parked before it is answered WAITING */
     uint64_t warn_after_ms; /* who is waited for longer is logged, again at doubling intervals */
     uint64_t message_bytes; /* bound of one pull's bytes */
+    uint64_t held_bytes;    /* bound of what contributions may hold where it was received (sg_store_data) */
     uint64_t max_workers;
     const sg_log *log;
     void (*answer_pull)(void *user, void *call, const sg_store_pull_answer *answer);
@@ -65,6 +67,8 @@ typedef struct sg_store_options {
 } sg_store_options;
 
 sg_store *sg_store_create(const sg_store_options *options);
+/* Of what its versions are made, for what belongs to calls of the store; it lives as long as what was got from it. */
+sg_pool *sg_store_pool(const sg_store *store);
 /* All pulls must have been answered (sg_store_fail_pulls) and all versions released. NULL is fine. */
 void sg_store_destroy(sg_store *store);
 
@@ -96,6 +100,9 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
 void sg_store_cancel_pull(sg_store *store, void *call);
 
 /* --- time and news --- */
+
+/* After the last data call: lets go of messages that contributions lie in. Their rounds will not close. */
+void sg_store_drop_contributions(sg_store *store);
 
 /* Answers parked pulls whose time has come, and logs who is waited for. Call every 100 ms or so. */
 void sg_store_tick(sg_store *store, uint64_t now_ms);

@@ -6,29 +6,73 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A round that is being closed: what was taken from the slice. */
-typedef struct closing {
-    sg_version *old;
-    sg_store_part *parts;
-    size_t n_parts;
-} closing;
+/* Contributions whose bookkeeping fits on the stack. */
+#define FEW_PARTS 16u
+/* What is made at once where a contribution's memory becomes the version's: it stays in the first-level cache. */
+#define CHUNK_ELEMS 4096u
 
-/* Under the slice's mutex. Async: the oldest contribution alone. */
-static void take(sg_store *store, sg_store_slice *slice, closing *c)
+/* What the pass is told of the contributions that weigh something. Arrays of as many as there are contributions. */
+typedef struct weighing {
+    uint64_t *weights;
+    float *scales;
+    sg_span *spans; /* of copies */
+    sg_update_part *parts;
+    size_t n;
+    void *memory;
+} weighing;
+
+/* --- taking --- */
+
+void sg_store_add_part(const sg_store *store, sg_store_slice *slice, const sg_store_part *part)
 {
-    sg_round_begin_close(&slice->round);
-    c->n_parts = store->options.mode == SG_MODE_ASYNC ? 1 : slice->n_parts;
-    c->parts = sg_xcalloc(c->n_parts > 0 ? c->n_parts : 1, sizeof *c->parts);
-    if (c->n_parts > 0)
-        memcpy(c->parts, slice->parts, c->n_parts * sizeof *c->parts);
-    slice->n_parts -= c->n_parts;
-    if (slice->n_parts > 0)
-        memmove(slice->parts, slice->parts + c->n_parts, slice->n_parts * sizeof *slice->parts);
-    c->old = sg_version_retain(slice->newest);
+    if (slice->n_parts == slice->parts_capacity) {
+        slice->parts_capacity = slice->parts_capacity ? 2 * slice->parts_capacity : 1;
+        slice->parts = sg_xrealloc(slice->parts, slice->parts_capacity, sizeof *slice->parts);
+    }
+    size_t at = slice->n_parts++;
+    /* Sync rounds sum in rank order, which is the order of worker indices. */
+    while (store->options.mode == SG_MODE_SYNC && at > 0 && slice->parts[at - 1].worker > part->worker) {
+        slice->parts[at] = slice->parts[at - 1];
+        at--;
+    }
+    slice->parts[at] = *part;
 }
 
-static Shardgrad__V1__Hyper find_hyper(sg_store *store, uint64_t number)
+/* Async: the oldest contribution alone. Sync: all; until the round is closed nobody adds to them. */
+static void take_parts(sg_store *store, sg_store_slice *slice, const sg_store_part *part, sg_store_closing *c)
 {
+    c->parts = &c->one;
+    c->n_parts = 1;
+    if (part && slice->n_parts == 0) {
+        c->one = *part;
+    } else if (store->options.mode == SG_MODE_ASYNC) {
+        SG_ASSERT(!part);
+        c->one = slice->parts[0];
+        slice->n_parts--;
+        memmove(slice->parts, slice->parts + 1, slice->n_parts * sizeof *slice->parts);
+    } else {
+        if (part)
+            sg_store_add_part(store, slice, part);
+        c->parts = slice->parts;
+        c->n_parts = slice->n_parts;
+        slice->n_parts = 0;
+    }
+}
+
+void sg_store_begin_close(sg_store *store, sg_store_slice *slice, const sg_store_part *part, sg_store_closing *c)
+{
+    take_parts(store, slice, part, c);
+    c->old = slice->newest;
+    c->spare = slice->spare;
+    slice->spare = NULL;
+}
+
+/* --- the pass --- */
+
+static Shardgrad__V1__Hyper find_hyper(sg_store *store, uint64_t number, const Shardgrad__V1__Hyper *perhaps)
+{
+    if (perhaps && perhaps->number == number)
+        return *perhaps;
     Shardgrad__V1__Hyper found = SHARDGRAD__V1__HYPER__INIT;
     pthread_rwlock_rdlock(&store->lock);
     for (size_t i = 0; i < store->n_hypers; i++) {
@@ -39,10 +83,10 @@ static Shardgrad__V1__Hyper find_hyper(sg_store *store, uint64_t number)
     return found;
 }
 
-static sg_update update_of(sg_store *store, sg_store_slice *slice, const closing *c)
+static sg_update update_of(sg_store *store, sg_store_slice *slice, const sg_store_closing *c)
 {
     const sg_store_part *part = &c->parts[0]; /* in a round all say the same */
-    Shardgrad__V1__Hyper hyper = find_hyper(store, part->hyper);
+    Shardgrad__V1__Hyper hyper = find_hyper(store, part->hyper, c->hyper);
     /* Sync: a step that all contributions were left out of counts for Adam, too, so that every slice has one count. */
     slice->n_applied = store->options.mode == SG_MODE_SYNC ? c->old->step + 1 : slice->n_applied + 1;
     return (sg_update){
@@ -57,68 +101,185 @@ static sg_update update_of(sg_store *store, sg_store_slice *slice, const closing
     };
 }
 
-/* scale_i of the parts that weigh something, in rank order. Returns their number. */
-static size_t scale_parts(const closing *c, size_t n_bytes, sg_span *spans, sg_update_part *scaled)
+/* scale_i of the parts that weigh something, in rank order, with fresh readers. */
+static void weigh(const sg_store_closing *c, size_t n_bytes, weighing *w)
 {
-    uint64_t *weights = sg_xcalloc(c->n_parts + 1, sizeof *weights);
-    float *scales = sg_xcalloc(c->n_parts + 1, sizeof *scales);
+    w->n = 0;
     for (size_t i = 0; i < c->n_parts; i++)
-        weights[i] = c->parts[i].weight;
-    size_t n = 0;
-    if (sg_update_scales(weights, c->n_parts, scales)) {
-        for (size_t i = 0; i < c->n_parts; i++) {
-            if (weights[i] == 0)
-                continue;
-            sg_span_reader gradient = sg_span_reader_of_array(&spans[n], c->parts[i].gradient->data, n_bytes);
-            scaled[n++] = (sg_update_part){.gradient = gradient, .scale = scales[i]};
-        }
+        w->weights[i] = c->parts[i].weight;
+    if (!sg_update_scales(w->weights, c->n_parts, w->scales))
+        return;
+    for (size_t i = 0; i < c->n_parts; i++) {
+        const sg_store_part *part = &c->parts[i];
+        if (part->weight == 0)
+            continue;
+        w->parts[w->n] = (sg_update_part){.gradient = part->gradient, .scale = w->scales[i], .look = part->look};
+        if (part->copy)
+            w->parts[w->n].gradient = sg_span_reader_of_array(&w->spans[w->n], part->copy->values, n_bytes);
+        w->n++;
     }
-    free(weights);
-    free(scales);
-    return n;
 }
 
-/* The next version; NULL without memory. */
-static sg_version *apply(sg_store *store, sg_store_slice *slice, const closing *c)
+static void leave_out(sg_store_closing *c, sg_store_part *part)
 {
-    sg_update_part *scaled = sg_xcalloc(c->n_parts + 1, sizeof *scaled);
-    sg_span *spans = sg_xcalloc(c->n_parts + 1, sizeof *spans);
-    size_t n = scale_parts(c, slice->n_elems * sizeof(float), spans, scaled);
-    sg_version *made;
-    if (n == 0) {
-        made = sg_version_share(store->pool, c->old, c->old->step + 1);
-    } else {
-        made = sg_version_create(store->pool, slice->index, c->old->step + 1, slice->n_elems);
-        if (made) {
-            sg_update update = update_of(store, slice, c);
-            sg_update_apply(&update, slice->n_elems, c->old->values, made->values, slice->slots, scaled, n);
-        }
+    part->weight = 0;
+    part->look = false;
+    c->left_out = true;
+}
+
+/* Looks before the pass, where the pass could not be repeated. */
+static void look_first(const sg_store_slice *slice, sg_store_closing *c)
+{
+    for (size_t i = 0; i < c->n_parts; i++) {
+        sg_store_part *part = &c->parts[i];
+        if (part->look && !sg_update_spans_are_finite(part->gradient, slice->n_elems))
+            leave_out(c, part);
+        part->look = false;
     }
-    free(spans);
-    free(scaled);
+}
+
+/* The pass looked: what was not finite weighs nothing. At most one part was looked at. */
+static void leave_out_looked_at(sg_store_closing *c)
+{
+    for (size_t i = 0; i < c->n_parts; i++) {
+        if (c->parts[i].look)
+            leave_out(c, &c->parts[i]);
+    }
+}
+
+/* The contribution that was copied into memory that can become the next version; NULL: there is none. */
+static sg_store_part *find_copy(const sg_store_closing *c)
+{
+    for (size_t i = 0; i < c->n_parts; i++) {
+        if (c->parts[i].copy)
+            return &c->parts[i];
+    }
+    return NULL;
+}
+
+/* As sg_update_apply, with new values in the place of one of the contributions. */
+static void apply_in_place(const sg_update *update, const sg_store_slice *slice, const float *old_values, float *values,
+                           weighing *w)
+{
+    float chunk[CHUNK_ELEMS] __attribute__((aligned(64)));
+    for (size_t begin = 0; begin < slice->n_elems; begin += CHUNK_ELEMS) {
+        size_t n = slice->n_elems - begin < CHUNK_ELEMS ? slice->n_elems - begin : CHUNK_ELEMS;
+        float *slots[SG_UPDATE_MAX_SLOTS];
+        for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++)
+            slots[i] = slice->slots[i] ? slice->slots[i] + begin : NULL;
+        bool finite = sg_update_apply(update, n, old_values + begin, chunk, slots, w->parts, w->n);
+        SG_ASSERT(finite); /* nothing was to be looked at */
+        memcpy(values + begin, chunk, n * sizeof(float));
+    }
+}
+
+/* Where the next version is made: in memory that the slice has, if there is any. */
+static sg_version *apply_where_it_can(sg_store *store, sg_store_slice *slice, sg_store_closing *c, weighing *w)
+{
+    size_t n_bytes = slice->n_elems * sizeof(float);
+    sg_store_part *copied = c->spare ? NULL : find_copy(c);
+    sg_version *made = c->spare;
+    if (copied) {
+        made = copied->copy;
+        look_first(slice, c);
+    } else if (!made) {
+        made = sg_version_create(store->pool, slice->index, 0, slice->n_elems);
+    }
+    c->spare = NULL;
+    if (!made)
+        return NULL;
+    sg_update update = update_of(store, slice, c);
+    weigh(c, n_bytes, w);
+    if (copied) {
+        apply_in_place(&update, slice, c->old->values, made->values, w);
+        copied->copy = NULL;
+    } else if (!sg_update_apply(&update, slice->n_elems, c->old->values, made->values, slice->slots, w->parts, w->n)) {
+        leave_out_looked_at(c);
+        weigh(c, n_bytes, w);
+        if (w->n > 0)
+            (void)sg_update_apply(&update, slice->n_elems, c->old->values, made->values, slice->slots, w->parts, w->n);
+    }
+    made->step = c->old->step + 1;
     return made;
 }
 
-static void give_back(closing *c)
+static bool weighs(const sg_store_closing *c)
 {
-    for (size_t i = 0; i < c->n_parts; i++)
-        sg_pool_put(c->parts[i].gradient);
-    free(c->parts);
-    sg_version_release(c->old);
+    for (size_t i = 0; i < c->n_parts; i++) {
+        if (c->parts[i].weight > 0)
+            return true;
+    }
+    return false;
+}
+
+/* The next version; NULL without memory. */
+static sg_version *make(sg_store *store, sg_store_slice *slice, sg_store_closing *c, weighing *w)
+{
+    sg_version *made = NULL;
+    if (weighs(c)) {
+        made = apply_where_it_can(store, slice, c, w);
+        if (!made || w->n > 0)
+            return made;
+        c->spare = made; /* nothing was left to apply */
+    }
+    return sg_version_share(store->pool, c->old, c->old->step + 1);
+}
+
+static sg_version *make_next(sg_store *store, sg_store_slice *slice, sg_store_closing *c)
+{
+    uint64_t weights[FEW_PARTS];
+    float scales[FEW_PARTS];
+    sg_span spans[FEW_PARTS];
+    sg_update_part parts[FEW_PARTS];
+    weighing w = {.weights = weights, .scales = scales, .spans = spans, .parts = parts};
+    if (c->n_parts <= FEW_PARTS)
+        return make(store, slice, c, &w);
+    size_t n = c->n_parts;
+    w.weights = sg_pool_alloc(store->pool, n * sizeof *w.weights);
+    w.scales = sg_pool_alloc(store->pool, n * sizeof *w.scales);
+    w.spans = sg_pool_alloc(store->pool, n * sizeof *w.spans);
+    w.parts = sg_pool_alloc(store->pool, n * sizeof *w.parts);
+    sg_version *made = make(store, slice, c, &w);
+    sg_pool_free(w.weights);
+    sg_pool_free(w.scales);
+    sg_pool_free(w.spans);
+    sg_pool_free(w.parts);
+    return made;
+}
+
+/* --- publishing --- */
+
+/* One copy may stay with the slice for the version after the next. */
+static void give_back(sg_store_closing *c)
+{
+    for (size_t i = 0; i < c->n_parts; i++) {
+        if (!c->spare) {
+            c->spare = c->parts[i].copy;
+            c->parts[i].copy = NULL;
+        }
+        sg_store_part_deinit(&c->parts[i]);
+    }
 }
 
 /* Under the slice's mutex. Takes over the reference to `made`. */
-static void publish(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_version *take_made)
+static void publish(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_store_closing *c, sg_version *take_made)
 {
-    if (store->options.mode == SG_MODE_ASYNC) {
-        sg_version_release(slice->newest);
-    } else {
-        if (slice->n_older == slice->older_capacity) {
-            slice->older_capacity = slice->older_capacity ? 2 * slice->older_capacity : 2;
-            slice->older = sg_xrealloc(slice->older, slice->older_capacity, sizeof(sg_version *));
-        }
-        slice->older[slice->n_older++] = slice->newest;
+    if (!slice->spare) {
+        slice->spare = c->spare;
+        c->spare = NULL;
     }
+    if (store->options.mode == SG_MODE_SYNC) {
+        c->old->next = slice->older;
+        slice->older = c->old;
+    } else if (!slice->spare && sg_version_is_sole(c->old)) {
+        slice->spare = c->old;
+    } else {
+        sg_version_release(c->old);
+    }
+    sg_version_release(c->spare);
+    if (c->wants_made)
+        c->made = sg_version_retain(take_made);
+    c->wants_made = false;
     slice->newest = take_made;
     sg_round_end_close(&slice->round);
     slice->opened_ms = now_ms;
@@ -134,28 +295,46 @@ static void fail_without_memory(sg_store *store, const sg_store_slice *slice)
     sg_store_fail(store, SG_EXHAUSTED, message);
 }
 
+/* Makes and publishes one version, and takes what closes next, if anything does. */
+static bool close_one(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_store_closing *c)
+{
+    sg_version *made = make_next(store, slice, c);
+    give_back(c);
+    if (!made) { /* the round stays closing for ever: nothing more is taken, and the job has failed */
+        sg_version_release(c->spare);
+        fail_without_memory(store, slice);
+        return false;
+    }
+    pthread_mutex_lock(&slice->mutex);
+    publish(store, now_ms, slice, c, made);
+    sg_store_waiter *satisfied =
+        slice->waiters ? sg_store_satisfy_waiters(slice, store->options.mode == SG_MODE_ASYNC) : NULL;
+    bool more = sg_round_can_close(&slice->round);
+    if (more) {
+        sg_round_begin_close(&slice->round);
+        sg_store_begin_close(store, slice, NULL, c);
+    }
+    pthread_mutex_unlock(&slice->mutex);
+    sg_store_answer_waiters(store, satisfied);
+    return more;
+}
+
+void sg_store_close(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_store_closing *closing)
+{
+    while (close_one(store, now_ms, slice, closing))
+        ;
+}
+
 void sg_store_close_rounds(sg_store *store, uint64_t now_ms, sg_store_slice *slice)
 {
-    for (;;) {
-        closing c;
-        pthread_mutex_lock(&slice->mutex);
-        bool closes = slice->newest && sg_round_can_close(&slice->round);
-        if (closes)
-            take(store, slice, &c);
-        pthread_mutex_unlock(&slice->mutex);
-        if (!closes)
-            return;
-
-        sg_version *made = apply(store, slice, &c);
-        give_back(&c);
-        if (!made) { /* the round stays closing for ever: nothing more is taken, and the job has failed */
-            fail_without_memory(store, slice);
-            return;
-        }
-        pthread_mutex_lock(&slice->mutex);
-        publish(store, now_ms, slice, made);
-        sg_store_waiter *satisfied = sg_store_satisfy_waiters(slice, store->options.mode == SG_MODE_ASYNC);
-        pthread_mutex_unlock(&slice->mutex);
-        sg_store_answer_waiters(store, satisfied);
+    sg_store_closing closing = {0};
+    pthread_mutex_lock(&slice->mutex);
+    bool closes = slice->newest && sg_round_can_close(&slice->round);
+    if (closes) {
+        sg_round_begin_close(&slice->round);
+        sg_store_begin_close(store, slice, NULL, &closing);
     }
+    pthread_mutex_unlock(&slice->mutex);
+    if (closes)
+        sg_store_close(store, now_ms, slice, &closing);
 }

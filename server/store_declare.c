@@ -13,16 +13,18 @@
 
 static void slice_deinit(sg_store_slice *slice)
 {
-    for (size_t i = 0; i < slice->n_parts; i++)
-        sg_pool_put(slice->parts[i].gradient);
-    for (size_t i = 0; i < slice->n_older; i++)
-        sg_version_release(slice->older[i]);
+    for (uint32_t i = 0; i < slice->n_parts; i++)
+        sg_store_part_deinit(&slice->parts[i]);
+    for (sg_version *version = slice->older, *next; version; version = next) {
+        next = version->next;
+        sg_version_release(version);
+    }
     sg_version_release(slice->initial);
     sg_version_release(slice->newest);
+    sg_version_release(slice->spare);
     for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++)
         free(slice->slots[i]);
     free(slice->parts);
-    free(slice->older);
     sg_round_deinit(&slice->round);
     pthread_mutex_destroy(&slice->mutex);
 }
@@ -32,11 +34,13 @@ void sg_store_free_variables(sg_store *store)
     for (uint32_t i = 0; i < store->n_slices; i++)
         slice_deinit(&store->slices[i]);
     free(store->slices);
+    free(store->places);
     for (uint32_t i = 0; store->plan && store->variables && i < store->plan->n_variables; i++)
         free(store->variables[i].name);
     free(store->variables);
     sg_plan_destroy(store->plan);
     store->slices = NULL;
+    store->places = NULL;
     store->n_slices = 0;
     store->variables = NULL;
     store->plan = NULL;
@@ -129,10 +133,10 @@ size_t sg_store_n_slots(const sg_store *store, const sg_store_slice *slice)
 static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
 {
     const sg_plan_slice *planned = &store->plan->slices[index];
-    slice->index = index;
-    slice->group = planned->group;
-    slice->n_elems = planned->n_elems;
-    slice->variable = &store->variables[planned->variable];
+    *slice = (sg_store_slice){.index = index,
+                              .group = planned->group,
+                              .n_elems = planned->n_elems,
+                              .variable = &store->variables[planned->variable]};
     pthread_mutex_init(&slice->mutex, NULL);
     sg_round_init(&slice->round, store->options.mode == SG_MODE_ASYNC);
     uint64_t n_bytes = slice->n_elems * sizeof(float);
@@ -142,14 +146,17 @@ static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
 
 static sg_status make_slices(sg_store *store, sg_error *err)
 {
-    uint32_t n_owned = 0;
-    for (uint32_t i = 0; i < store->plan->n_slices; i++)
+    uint32_t n_owned = 0, n_all = store->plan->n_slices;
+    for (uint32_t i = 0; i < n_all; i++)
         n_owned += store->plan->slices[i].ps == store->options.ps;
-    store->slices = calloc(n_owned > 0 ? n_owned : 1, sizeof *store->slices);
-    if (!store->slices)
+    store->slices = sg_try_alloc_aligned((n_owned > 0 ? n_owned : 1) * sizeof *store->slices);
+    store->places = sg_try_alloc_aligned(n_all * sizeof *store->places);
+    if (!store->slices || !store->places)
         return sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu32 " slices", n_owned);
-    for (uint32_t i = 0; i < store->plan->n_slices; i++) {
-        if (store->plan->slices[i].ps == store->options.ps)
+    for (uint32_t i = 0; i < n_all; i++) {
+        bool owned = store->plan->slices[i].ps == store->options.ps;
+        store->places[i] = owned ? store->n_slices : UINT32_MAX;
+        if (owned)
             slice_init(store, &store->slices[store->n_slices++], i);
     }
     return SG_OK;

@@ -189,16 +189,22 @@ sg_status sg_store_initialize(sg_store *store, const Shardgrad__V1__InitializeRe
     size_t got = 0;
     for (size_t i = 0; i < n_spans; i++)
         got += data[i].n_bytes;
-    sg_store_slice **slices = sg_xcalloc(request->n_slices > 0 ? request->n_slices : 1, sizeof(sg_store_slice *));
-    uint64_t want;
-    status = sg_store_find_slices(store, request->slices, request->n_slices, slices, &want, err);
+    uint64_t want = 0;
+    sg_store_slice *slice;
+    status = sg_store_check_distinct(request->slices, request->n_slices, err);
+    for (size_t i = 0; i < request->n_slices && status == SG_OK; i++) {
+        status = sg_store_find_slice(store, request->slices[i], &slice, err);
+        want += status == SG_OK ? slice->n_elems * sizeof(float) : 0;
+    }
     if (status == SG_OK && got != want)
         status = sg_error_set(err, SG_INVALID, "got %zu bytes of data for %zu slices, want %" PRIu64, got,
                               request->n_slices, want);
     sg_span_reader reader;
     sg_span_reader_init(&reader, data, n_spans, SIZE_MAX);
-    for (size_t i = 0; i < request->n_slices && status == SG_OK; i++)
-        status = store_slice(store, request, slices[i], &reader, err);
-    free(slices);
+    for (size_t i = 0; i < request->n_slices && status == SG_OK; i++) {
+        status = sg_store_find_slice(store, request->slices[i], &slice, err);
+        if (status == SG_OK)
+            status = store_slice(store, request, slice, &reader, err);
+    }
     return status;
 }

@@ -4,7 +4,8 @@
  *   store_orders.c      the coordinator's orders
  *   store_declare.c     variables and slices
  *   store_initialize.c  initial values
- *   store_push.c        contributions
+ *   store_push.c        pushes: checked as a whole, then stored slice by slice
+ *   store_contribute.c  one contribution: looked at, perhaps kept or copied, counted
  *   store_close.c       the one function that closes rounds
  *   store_pull.c        pulls, parked and answered
  *   store_watch.c       who is waited for, in words and in the log
@@ -21,7 +22,9 @@
 #include "server/round.h"
 #include "server/store.h"
 
-#define SG_STORE_GENERATION 1u /* recovery, which begins others, is not built yet */
+/* So much may be held in any case. */
+#define SG_STORE_HELD_MIN_BYTES ((uint64_t)4 << 20)
+#define SG_STORE_GENERATION     1u /* recovery, which begins others, is not built yet */
 
 typedef struct sg_store_variable {
     char *name;
@@ -29,13 +32,18 @@ typedef struct sg_store_variable {
     float lr_multiplier, decay_multiplier;
 } sg_store_variable;
 
+typedef struct sg_store_held sg_store_held; /* a received message that contributions lie in: store_contribute.c */
+
 /* One contribution of a round. */
 typedef struct sg_store_part {
     uint32_t worker;
-    uint64_t weight;
-    uint64_t hyper;
     float learning_rate;
-    sg_pool_buffer *gradient; /* NULL where weight is 0 */
+    uint64_t weight; /* 0: its elements are not read */
+    uint64_t hyper;
+    bool look;               /* the pass is to look whether it is finite */
+    sg_span_reader gradient; /* where it lies, unless it was copied */
+    sg_store_held *held;     /* what keeps it there; NULL: lent by the push that closes the round */
+    sg_version *copy;        /* not published, nobody else's */
 } sg_store_part;
 
 typedef struct sg_store_parked sg_store_parked; /* a pull from its beginning to its end: store_pull.c */
@@ -49,26 +57,27 @@ typedef struct sg_store_waiter {
 } sg_store_waiter;
 
 typedef struct sg_store_slice {
+    pthread_mutex_t mutex;
     /* Immutable after declare. */
     uint32_t index; /* in the plan */
     uint32_t group;
     uint64_t n_elems;
     const sg_store_variable *variable;
+    /* Guarded by mutex, up to the next blank line. */
+    sg_round round;
+    sg_version *newest;  /* version round.step; NULL before the commit. While the round closes nobody else changes it */
+    sg_version *spare;   /* not published, nobody else's: the next version is made in it. May be NULL */
+    sg_version *older;   /* a list: kept until a contribution proves that nobody needs them */
+    sg_version *initial; /* values of the attempt, before the commit */
+    sg_store_part *parts; /* [n_parts] sync: by worker; async: in order of arrival */
+    uint32_t n_parts, parts_capacity;
+    sg_store_waiter *waiters;
+    uint64_t opened_ms; /* when the collecting round got its first contribution */
+
     /* Touched only by the thread that closes a round (round.closing); slots are made, under mutex, before the first
      * initial values are stored. */
     float *slots[SG_UPDATE_MAX_SLOTS];
     uint64_t n_applied; /* async: applications of the rule */
-    /* Guarded by mutex. */
-    pthread_mutex_t mutex;
-    sg_round round;
-    sg_version *initial; /* values of the attempt, before the commit */
-    sg_version *newest;  /* version round.step; NULL before the commit */
-    sg_version **older;  /* [n_older] kept until a contribution proves that nobody needs them */
-    size_t n_older, older_capacity;
-    sg_store_part *parts; /* [n_parts] sync: by worker; async: in order of arrival */
-    size_t n_parts, parts_capacity;
-    sg_store_waiter *waiters;
-    uint64_t opened_ms; /* when the collecting round got its first contribution */
 } sg_store_slice;
 
 typedef struct sg_store_worker {
@@ -84,10 +93,11 @@ struct sg_store {
     pthread_rwlock_t lock;   /* guards what follows, up to the next blank line */
     uint64_t life, sequence; /* of the newest order that was applied or refused for good */
     sg_error order_result;   /* what was said to it, for when it comes again */
-    sg_plan *plan;           /* this and the next four: immutable once set by declare */
+    sg_plan *plan;           /* this and the next five: immutable once set by declare */
     sg_store_variable *variables;
     sg_store_slice *slices; /* [n_slices] those that this ps owns, ascending */
     uint32_t n_slices;
+    uint32_t *places; /* [plan->n_slices] where in slices it is; UINT32_MAX: another ps owns it */
     uint64_t value_bytes, slot_bytes;
     sg_store_worker *workers; /* [options.max_workers] */
     uint64_t attempt, attempt_incarnation;
@@ -110,6 +120,10 @@ struct sg_store {
     pthread_mutex_t non_finite_mutex;
     sg_log_pace non_finite_pace; /* guarded by it */
     _Atomic uint64_t n_pushed, n_pulled, n_non_finite;
+    /* Another number when somebody who was let in may not be any more; changed under `lock`. A contribution that is
+     * counted under its slice's mutex compares it with what it was when its push was let in. */
+    _Atomic uint64_t admission;
+    _Atomic uint64_t held_bytes; /* of messages that contributions lie in */
 };
 
 /* --- store.c --- */
@@ -117,11 +131,12 @@ struct sg_store {
 /* Under store.lock: is this incarnation let in? Errors: the failure, ROLLED_BACK, NOT_READY, INVALID, FENCED. */
 SG_MUST_USE sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t incarnation, uint64_t generation,
                                      sg_error *err);
-/* NULL: this ps does not own it. After declare. */
-sg_store_slice *sg_store_find_slice(sg_store *store, uint32_t index);
-/* Finds the owned slices of a request, none twice: out[n]; *n_bytes receives their length. Errors: INVALID. */
-SG_MUST_USE sg_status sg_store_find_slices(sg_store *store, const uint32_t *indices, size_t n, sg_store_slice **out,
-                                           uint64_t *n_bytes, sg_error *err);
+/* The slice, if this ps owns it. After declare. Errors: INVALID. */
+SG_MUST_USE sg_status sg_store_find_slice(const sg_store *store, uint32_t index, sg_store_slice **slice, sg_error *err);
+/* Is no slice listed twice? Errors: INVALID. */
+SG_MUST_USE sg_status sg_store_check_distinct(const uint32_t *indices, size_t n, sg_error *err);
+/* Waits until every contribution that was let in before this call is counted. Without a lock. */
+void sg_store_settle_contributions(sg_store *store);
 /* From here on every data call and parked pull is answered with this, unless one was set before. */
 void sg_store_fail(sg_store *store, sg_status status, const char *message);
 
@@ -143,10 +158,77 @@ SG_MUST_USE sg_status sg_store_commit(sg_store *store, const Shardgrad__V1__Comm
 /* Copies n_elems floats from the reader, testing each while it is in cache. *finite: all of them were. */
 void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite);
 
+/* --- store_push.c and store_contribute.c --- */
+
+/* One slice of a push. */
+typedef struct sg_store_item {
+    sg_store_slice *slice;
+    uint64_t step;
+    sg_span_reader gradient;
+    sg_round_verdict verdict;
+    bool closes;      /* its round can close at once, as far as it was seen */
+    bool look;        /* whether it is finite is still to be found out, by the pass */
+    bool finite;      /* where that is known */
+    bool can_wait;    /* it is kept, copied or weighs nothing */
+    sg_version *copy; /* until it is counted */
+} sg_store_item;
+
+typedef struct sg_store_push_state {
+    sg_store *store;
+    uint64_t now_ms;
+    const Shardgrad__V1__PushRequest *request;
+    const sg_store_data *data;
+    uint64_t data_bytes;
+    sg_store_pushed *pushed;
+    sg_round_terms terms;
+    Shardgrad__V1__Hyper hyper;
+    uint64_t admission;
+    sg_store_item *items; /* [n] */
+    size_t n;
+    sg_store_held *held; /* the message, once a contribution has to wait in it */
+    size_t n_kept;       /* contributions that do */
+    bool copies;         /* no more may be held: they are copied instead */
+    size_t n_versions;   /* that pushed->versions has, up to the first that is missing */
+    bool lacks_version;
+} sg_store_push_state;
+
+/* Looks at item i's bytes, unless the pass will, and finds it a place if it has to wait. Errors: EXHAUSTED. */
+SG_MUST_USE sg_status sg_store_prepare(sg_store_push_state *p, size_t i, sg_error *err);
+/* Counts it and closes what is then complete. */
+SG_MUST_USE sg_status sg_store_contribute(sg_store_push_state *p, size_t i, sg_error *err);
+/* What is owed in the end, however it went. */
+void sg_store_end_push(sg_store_push_state *p);
+sg_round_entry sg_store_entry(const sg_store_push_state *p, size_t i);
+/* What a verdict other than STORED and REPEAT is told as; otherwise OK. */
+SG_MUST_USE sg_status sg_store_verdict_error(const sg_store_push_state *p, size_t i, const char *field,
+                                             uint64_t collecting, sg_error *err);
+/* Lets go of the elements of a part. Without a lock. */
+void sg_store_part_deinit(sg_store_part *part);
+
 /* --- store_close.c --- */
 
+/* A round that closes, from when it was taken from its slice. */
+typedef struct sg_store_closing {
+    sg_version *old;
+    sg_version *spare;
+    /* Sync: the slice's own array or &one, and nobody else's while the round closes; async: &one. */
+    sg_store_part *parts;
+    size_t n_parts;
+    sg_store_part one;
+    const Shardgrad__V1__Hyper *hyper; /* perhaps that of the parts; NULL: to be looked up */
+    bool wants_made, left_out;         /* given; found: the part that was looked at counts with weight 0 */
+    sg_version *made;                  /* found, where it is wanted: the next version, with a reference */
+} sg_store_closing;
+
+/* Under the slice's mutex, where sg_round_begin_close was called: takes what is needed. part: one more, or NULL. */
+void sg_store_begin_close(sg_store *store, sg_store_slice *slice, const sg_store_part *part, sg_store_closing *closing);
+/* Without a lock, after that: makes the next version, closes every round that can close then, and answers the pulls
+ * that waited. */
+void sg_store_close(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_store_closing *closing);
+/* Under the slice's mutex: adds it to those that wait for their round. */
+void sg_store_add_part(const sg_store *store, sg_store_slice *slice, const sg_store_part *part);
 /* Closes every round of the slice that can close, and answers the pulls that waited. Call it, without a lock, after
- * every event that could close one. */
+ * every other event that could close one. */
 void sg_store_close_rounds(sg_store *store, uint64_t now_ms, sg_store_slice *slice);
 
 /* --- store_pull.c --- */

@@ -99,6 +99,7 @@ static sg_status admit(sg_store *store, const Shardgrad__V1__Admit *order, sg_er
     if (order->incarnation > worker->incarnation)
         worker->fenced = false;
     worker->incarnation = order->incarnation;
+    atomic_fetch_add(&store->admission, 1);
     free(worker->address);
     worker->address = order->address[0] ? sg_xstrdup(order->address) : NULL;
     return SG_OK;
@@ -128,6 +129,7 @@ static sg_status fence(sg_store *store, const Shardgrad__V1__Excuse *order, sg_e
     sg_status status = check_excuse(store, order, err);
     if (status == SG_OK && store->workers[order->worker].incarnation == order->incarnation)
         store->workers[order->worker].fenced = true;
+    atomic_fetch_add(&store->admission, 1);
     return status;
 }
 
@@ -220,6 +222,7 @@ static void follow_end(sg_store *store, const Shardgrad__V1__End *order)
 
 static void follow(sg_store *store, uint64_t now_ms, const Shardgrad__V1__OrderRequest *request)
 {
+    sg_store_settle_contributions(store); /* nothing of who was fenced by this enters from here on */
     if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE)
         follow_excuse(store, now_ms, request->excuse);
     if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_COMMIT)

@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define WAIT_TEXT_BYTES 400
@@ -27,8 +26,9 @@ struct sg_store_parked {
     uint64_t park_until_ms, deadline_ms;
     size_t n;
     pull_entry *entries;   /* [n] */
-    sg_version **versions; /* [n] NULL while missing; the pull's references */
+    sg_version **versions; /* [n] NULL while missing; the pull's references, until they are given away */
     uint64_t *numbers;     /* [n] */
+    bool given;            /* they were */
     _Atomic uint32_t references;
     _Atomic size_t n_missing; /* and one for attach itself */
     atomic_bool attached;     /* somebody looks for its slices, or has */
@@ -40,12 +40,12 @@ static void unref(sg_store_parked *pull)
 {
     if (atomic_fetch_sub(&pull->references, 1) != 1)
         return;
-    for (size_t i = 0; i < pull->n; i++)
+    for (size_t i = 0; i < pull->n && !pull->given; i++)
         sg_version_release(pull->versions[i]);
-    free(pull->entries);
-    free(pull->versions);
-    free(pull->numbers);
-    free(pull);
+    sg_pool_free(pull->entries);
+    sg_pool_free(pull->versions);
+    sg_pool_free(pull->numbers);
+    sg_pool_free(pull);
 }
 
 /* --- the lists of slices: under the slice's mutex --- */
@@ -137,6 +137,7 @@ static void finish(sg_store *store, sg_store_parked *pull, sg_status status, con
     leave_list(store, pull);
     if (status == SG_OK)
         atomic_fetch_add(&store->n_pulled, 1);
+    pull->given = status == SG_OK;
     sg_store_pull_answer answer = {.status = status,
                                    .message = status == SG_OK ? NULL : message,
                                    .versions = status == SG_OK ? pull->versions : NULL,
@@ -165,19 +166,16 @@ void sg_store_answer_waiters(sg_store *store, sg_store_waiter *satisfied)
 
 static sg_status resolve(sg_store *store, sg_store_parked *pull, sg_error *err)
 {
-    sg_store_slice **slices = sg_xcalloc(pull->n > 0 ? pull->n : 1, sizeof(sg_store_slice *));
-    uint32_t *indices = sg_xcalloc(pull->n > 0 ? pull->n : 1, sizeof *indices);
-    for (size_t i = 0; i < pull->n; i++)
-        indices[i] = pull->entries[i].slice_index;
-    uint64_t n_bytes;
-    sg_status status = sg_store_find_slices(store, indices, pull->n, slices, &n_bytes, err);
+    uint64_t n_bytes = 0;
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < pull->n && status == SG_OK; i++) {
+        pull_entry *entry = &pull->entries[i];
+        status = sg_store_find_slice(store, entry->slice_index, &entry->slice, err);
+        n_bytes += status == SG_OK ? entry->slice->n_elems * sizeof(float) : 0;
+    }
     if (status == SG_OK && n_bytes > store->options.message_bytes)
         status = sg_error_set(err, SG_INVALID, "%zu slices of %" PRIu64 " bytes in one pull; message_bytes is %" PRIu64,
                               pull->n, n_bytes, store->options.message_bytes);
-    for (size_t i = 0; i < pull->n && status == SG_OK; i++)
-        pull->entries[i].slice = slices[i];
-    free(slices);
-    free(indices);
     return status;
 }
 
@@ -187,11 +185,10 @@ sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *s
         return slice->newest;
     if (store->options.mode == SG_MODE_ASYNC)
         return wanted <= slice->newest->step ? slice->newest : NULL;
-    for (size_t i = 0; i < slice->n_older; i++) {
-        if (slice->older[i]->step == wanted)
-            return slice->older[i];
-    }
-    return NULL;
+    sg_version *version = slice->older;
+    while (version && version->step != wanted)
+        version = version->next;
+    return version;
 }
 
 /* Takes the version or waits for it. LATE: it is gone. */
@@ -256,7 +253,7 @@ static sg_store_parked **select_pulls(sg_store *store, pull_filter takes, const 
     pthread_mutex_lock(&store->pulls_mutex);
     for (sg_store_parked *pull = store->pulls; pull; pull = pull->next)
         n += takes(pull, argument);
-    sg_store_parked **selected = n > 0 ? sg_xcalloc(n + 1, sizeof(sg_store_parked *)) : NULL;
+    sg_store_parked **selected = n > 0 ? sg_pool_alloc(store->pool, (n + 1) * sizeof(sg_store_parked *)) : NULL;
     n = 0;
     for (sg_store_parked *pull = store->pulls; pull && selected; pull = pull->next) {
         if (!takes(pull, argument))
@@ -293,7 +290,7 @@ void sg_store_review_pulls(sg_store *store)
         review(store, selected[i]);
         unref(selected[i]);
     }
-    free(selected);
+    sg_pool_free(selected);
 }
 
 static void describe(sg_store *store, sg_store_parked *pull, char *out, size_t out_bytes)
@@ -320,7 +317,7 @@ void sg_store_tick(sg_store *store, uint64_t now_ms)
         finish(store, due[i], now_ms >= due[i]->deadline_ms ? SG_TIMEOUT : SG_WAITING, text);
         unref(due[i]);
     }
-    free(due);
+    sg_pool_free(due);
     sg_store_watch(store, now_ms);
 }
 
@@ -331,7 +328,7 @@ void sg_store_cancel_pull(sg_store *store, void *call)
         finish(store, selected[i], SG_CANCELLED, "the caller has gone");
         unref(selected[i]);
     }
-    free(selected);
+    sg_pool_free(selected);
 }
 
 /* --- a new pull --- */
@@ -345,13 +342,13 @@ static sg_status check_request(const sg_store *store, const Shardgrad__V1__PullR
         return sg_error_set(err, SG_INVALID,
                             "%zu slices in one pull are more than message_bytes, %" PRIu64 ", can hold",
                             request->n_slices, store->options.message_bytes);
-    return SG_OK;
+    return sg_store_check_distinct(request->slices, request->n_slices, err);
 }
 
 static sg_store_parked *pull_create(sg_store *store, uint64_t now_ms, uint64_t deadline_ms,
                                     const Shardgrad__V1__PullRequest *request, void *call)
 {
-    sg_store_parked *pull = sg_xcalloc(1, sizeof *pull);
+    sg_store_parked *pull = sg_pool_alloc(store->pool, sizeof *pull);
     size_t n = request->n_slices;
     *pull = (sg_store_parked){.call = call,
                               .worker = request->worker,
@@ -360,15 +357,68 @@ static sg_store_parked *pull_create(sg_store *store, uint64_t now_ms, uint64_t d
                               .park_until_ms = now_ms + store->options.park_ms,
                               .deadline_ms = deadline_ms,
                               .n = n,
-                              .entries = sg_xcalloc(n > 0 ? n : 1, sizeof *pull->entries),
-                              .versions = sg_xcalloc(n > 0 ? n : 1, sizeof(sg_version *)),
-                              .numbers = sg_xcalloc(n > 0 ? n : 1, sizeof *pull->numbers)};
+                              .entries = sg_pool_alloc(store->pool, n * sizeof *pull->entries),
+                              .versions = sg_pool_alloc(store->pool, n * sizeof(sg_version *)),
+                              .numbers = sg_pool_alloc(store->pool, n * sizeof *pull->numbers)};
     atomic_init(&pull->references, 2); /* the list's and the caller's */
     atomic_init(&pull->n_missing, n + 1);
     for (size_t i = 0; i < n; i++)
         pull->entries[i] = (pull_entry){
             .slice_index = request->slices[i], .wanted = request->versions[i], .waiter = {.pull = pull, .index = i}};
     return pull;
+}
+
+/* --- a pull of versions that are there: it is never parked --- */
+
+/* Is it let in, and are there initial values? */
+static bool admit(sg_store *store, const Shardgrad__V1__PullRequest *request)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    bool admitted = sg_store_admit(store, request->worker, request->incarnation, request->generation, NULL) == SG_OK &&
+                    store->committed;
+    pthread_rwlock_unlock(&store->lock);
+    return admitted;
+}
+
+/* NULL: not there, or not here. */
+static sg_version *take_now(sg_store *store, uint32_t index, uint64_t wanted, uint64_t *number, uint64_t *n_bytes)
+{
+    sg_store_slice *slice;
+    if (sg_store_find_slice(store, index, &slice, NULL) != SG_OK)
+        return NULL;
+    *n_bytes += slice->n_elems * sizeof(float);
+    pthread_mutex_lock(&slice->mutex);
+    sg_version *version = sg_store_find_version(store, slice, wanted);
+    if (version)
+        sg_version_retain(version);
+    pthread_mutex_unlock(&slice->mutex);
+    if (version)
+        *number = slice->variable->frozen ? wanted : version->step;
+    return version;
+}
+
+/* False: nothing was done. Anything out of the ordinary is left to the long way. */
+static bool answer_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call)
+{
+    size_t n = request->n_slices, there = 0;
+    if (!admit(store, request))
+        return false;
+    sg_version **versions = sg_pool_alloc(store->pool, n * sizeof(sg_version *));
+    uint64_t *numbers = sg_pool_alloc(store->pool, n * sizeof *numbers), n_bytes = 0;
+    while (there < n && (versions[there] = take_now(store, request->slices[there], request->versions[there],
+                                                    &numbers[there], &n_bytes)) != NULL)
+        there++;
+    bool answers = there == n && n_bytes <= store->options.message_bytes;
+    if (answers) {
+        atomic_fetch_add(&store->n_pulled, 1);
+        sg_store_pull_answer answer = {.status = SG_OK, .versions = versions, .numbers = numbers, .n = n};
+        store->options.answer_pull(store->options.user, call, &answer);
+    }
+    for (size_t i = 0; i < there && !answers; i++)
+        sg_version_release(versions[i]);
+    sg_pool_free(versions);
+    sg_pool_free(numbers);
+    return answers;
 }
 
 void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const Shardgrad__V1__PullRequest *request,
@@ -381,6 +431,8 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
         store->options.answer_pull(store->options.user, call, &answer);
         return;
     }
+    if (answer_now(store, request, call))
+        return;
     sg_store_parked *pull = pull_create(store, now_ms, deadline_ms, request, call);
     pthread_mutex_lock(&store->pulls_mutex);
     pull->next = store->pulls;

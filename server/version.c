@@ -12,7 +12,7 @@ static sg_version *version_in(sg_pool_buffer *buffer, uint32_t slice, uint64_t s
     version->n_elems = n_elems;
     version->buffer = buffer;
     version->values = buffer->data;
-    version->base = NULL;
+    version->base = version->next = NULL;
     atomic_init(&version->references, 1);
     return version;
 }
@@ -32,6 +32,11 @@ sg_version *sg_version_share(sg_pool *pool, sg_version *of, uint64_t step)
     version->base = sg_version_retain(of->base ? of->base : of);
     version->values = version->base->values;
     return version;
+}
+
+bool sg_version_is_sole(const sg_version *version)
+{
+    return !version->base && atomic_load_explicit(&version->references, memory_order_acquire) == 1;
 }
 
 sg_version *sg_version_retain(sg_version *version)

@@ -24,6 +24,7 @@ static void answer_pull(void *user, void *call, const sg_store_pull_answer *give
     answer->n = given->n;
     for (size_t i = 0; i < given->n; i++) {
         answer_add(answer, given->versions[i]);
+        sg_version_release(given->versions[i]);
         if (i < SG_ARRAY_LEN(answer->numbers))
             answer->numbers[i] = given->numbers[i];
     }

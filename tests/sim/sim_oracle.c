@@ -327,8 +327,8 @@ void sim_oracle_look(sim *s, uint32_t index)
         const sg_store_slice *slice = &ps->store->slices[i];
         if (slice->newest == NULL)
             continue;
-        for (size_t k = 0; k < slice->n_older; k++)
-            remember(s, slice->index, slice->older[k]);
+        for (const sg_version *version = slice->older; version != NULL; version = version->next)
+            remember(s, slice->index, version);
         remember(s, slice->index, slice->newest);
         if (!s->slices[slice->index].seen && s->slices[slice->index].known[0])
             check_initial(s, slice->index);

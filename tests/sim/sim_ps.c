@@ -150,24 +150,33 @@ void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *
 
 /* --- the store -------------------------------------------------------------------------------------------------- */
 
+/* Copies the values out; the references are used up. */
+static void take_values(sim_arrival *arrival, sg_version *const *versions, size_t n, uint64_t numbers[SIM_MAX_SLICES])
+{
+    arrival->data = sg_xcalloc(SIM_MAX_SLICES * SIM_SLICE_ELEMS, sizeof *arrival->data);
+    for (size_t i = 0; i < n; i++) {
+        numbers[i] = versions[i]->step;
+        memcpy(arrival->data + arrival->n_elems, versions[i]->values, versions[i]->n_elems * sizeof(float));
+        arrival->n_elems += versions[i]->n_elems;
+        sg_version_release(versions[i]);
+    }
+}
+
 static void answer_pull(void *user, void *call, const sg_store_pull_answer *answer)
 {
     sim *s = user;
     sim_arrival *arrival = call;
-    if (arrival->answered) /* its connection has broken */
+    uint64_t versions[SIM_MAX_SLICES];
+    if (arrival->answered) { /* its connection has broken */
+        for (size_t i = 0; i < answer->n; i++)
+            sg_version_release(answer->versions[i]);
         return;
+    }
     if (answer->status != SG_OK) {
         sim_answer(s, arrival, answer->status, answer->message, NULL);
         return;
     }
-    uint64_t versions[SIM_MAX_SLICES];
-    arrival->data = sg_xcalloc(SIM_MAX_SLICES * SIM_SLICE_ELEMS, sizeof *arrival->data);
-    for (size_t i = 0; i < answer->n; i++) {
-        const sg_version *version = answer->versions[i];
-        versions[i] = version->step;
-        memcpy(arrival->data + arrival->n_elems, version->values, version->n_elems * sizeof(float));
-        arrival->n_elems += version->n_elems;
-    }
+    take_values(arrival, answer->versions, answer->n, versions);
     Shardgrad__V1__PullResponse response = SHARDGRAD__V1__PULL_RESPONSE__INIT;
     response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     response.versions = versions;
@@ -204,13 +213,7 @@ static void arrive_initialize(sim *s, sim_ps *ps, sim_arrival *arrival)
 static void answer_push_pull(sim *s, sim_arrival *arrival, sg_version **versions, size_t n)
 {
     uint64_t numbers[SIM_MAX_SLICES];
-    arrival->data = sg_xcalloc(SIM_MAX_SLICES * SIM_SLICE_ELEMS, sizeof *arrival->data);
-    for (size_t i = 0; i < n; i++) {
-        numbers[i] = versions[i]->step;
-        memcpy(arrival->data + arrival->n_elems, versions[i]->values, versions[i]->n_elems * sizeof(float));
-        arrival->n_elems += versions[i]->n_elems;
-        sg_version_release(versions[i]);
-    }
+    take_values(arrival, versions, n, numbers);
     Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
     response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     response.versions = numbers;
