@@ -227,3 +227,33 @@ Test(supervisor, a_log_line_is_taken_apart)
         cr_assert_eq(level, i == 4 ? 'I' : '\0');
     }
 }
+
+static void note_pid(void *user, const char *who, const char *line)
+{
+    watch *w = user;
+    on_line(user, who, line);
+    cr_assert_eq(sg_supervisor_pid(w->supervisor, who), atoi(line));
+    sg_supervisor_kill(w->supervisor);
+}
+
+Test(supervisor, a_process_is_found_by_its_name_while_it_lives)
+{
+    watch w = {.n_ended = 0};
+    uv_loop_init(&w.loop);
+    w.supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w.loop,
+                                                                 .grace_ms = 1000,
+                                                                 .shared_fd = -1,
+                                                                 .on_line = note_pid,
+                                                                 .on_finished = on_finished,
+                                                                 .on_ended = on_ended,
+                                                                 .user = &w});
+    start(&w, "a", "echo $$ >&2; exec sleep 1000");
+    cr_assert_neq(sg_supervisor_pid(w.supervisor, "a"), 0);
+    cr_assert_eq(sg_supervisor_pid(w.supervisor, "b"), 0);
+    uv_run(&w.loop, UV_RUN_DEFAULT);
+    cr_assert_neq(w.lines[0], '\0');
+    cr_assert_eq(sg_supervisor_pid(w.supervisor, "a"), 0);
+    sg_supervisor_destroy(w.supervisor);
+    uv_run(&w.loop, UV_RUN_DEFAULT);
+    cr_assert_eq(uv_loop_close(&w.loop), 0);
+}

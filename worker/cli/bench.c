@@ -57,8 +57,8 @@ static void stop(void *user)
     sg_bench_stop(user);
 }
 
-/* Runs it all in a folder that stays only if something failed. Returns the exit code. */
-static int run(sg_bench *b, sg_error *err)
+/* Runs it all in a folder that stays only if something failed. Returns the exit code; *finished: there are results. */
+static int run(sg_bench *b, bool *finished, sg_error *err)
 {
     char *folder = NULL;
     int signal_number = 0;
@@ -74,7 +74,8 @@ static int run(sg_bench *b, sg_error *err)
     } else
         nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     free(folder);
-    return status != SG_OK && code == 0 ? sg_status_exit_code(SG_CANCELLED) : code;
+    *finished = status == SG_OK;
+    return code;
 }
 
 static int conclude(const bench_options *options, const sg_bench *b, sg_error *err)
@@ -101,8 +102,9 @@ static int run_and_conclude(const bench_options *options, sg_bench *b, sg_error 
     b->results = &results;
     atomic_init(&b->stopped, false);
     pthread_mutex_init(&b->mutex, NULL);
-    int code = run(b, err);
-    if (code == 0)
+    bool finished = false;
+    int code = run(b, &finished, err);
+    if (finished)
         code = conclude(options, b, err);
     pthread_mutex_destroy(&b->mutex);
     sg_bench_results_deinit(&results);

@@ -1,0 +1,88 @@
+#include "worker/cli/bench_process.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+TestSuite(bench_process, .timeout = 20);
+
+#define PAGES      2000u
+#define PAGE_BYTES 4096u
+#define SLACK      (1u << 20) /* the kernel counts pages in batches */
+
+static unsigned char *touch(void)
+{
+    unsigned char *memory = mmap(NULL, PAGES * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert(memory != MAP_FAILED);
+    madvise(memory, PAGES * PAGE_BYTES, MADV_NOHUGEPAGE);
+    for (size_t i = 0; i < PAGES; i++)
+        memory[i * PAGE_BYTES] = 1;
+    return memory;
+}
+
+Test(bench_process, fresh_pages_are_faults_and_work_is_cpu_time)
+{
+    sg_bench_usage before = {0}, after = {0};
+    cr_assert_eq(sg_bench_process_add_usage(getpid(), &before, NULL), SG_OK);
+    unsigned char *memory = touch();
+    struct timespec cpu;
+    clock_t began = clock();
+    do
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    while (clock() - began < CLOCKS_PER_SEC / 50);
+    cr_assert_eq(sg_bench_process_add_usage(getpid(), &after, NULL), SG_OK);
+    cr_assert(after.faults - before.faults >= PAGES, "%zu faults", (size_t)(after.faults - before.faults));
+    cr_assert(after.cpu_seconds - before.cpu_seconds >= 0.015, "finer than the ticks of /proc/PID/stat");
+    munmap(memory, PAGES * PAGE_BYTES);
+}
+
+Test(bench_process, usage_adds_up)
+{
+    sg_bench_usage once = {0}, twice = {0};
+    cr_assert_eq(sg_bench_process_add_usage(getpid(), &once, NULL), SG_OK);
+    cr_assert_eq(sg_bench_process_add_usage(getpid(), &twice, NULL), SG_OK);
+    cr_assert_eq(sg_bench_process_add_usage(getpid(), &twice, NULL), SG_OK);
+    cr_assert(twice.faults >= 2 * once.faults && twice.cpu_seconds >= 2 * once.cpu_seconds);
+}
+
+Test(bench_process, memory_is_what_is_resident_and_the_peak_is_kept_until_it_is_reset)
+{
+    uint64_t resident, peak, before, after;
+    cr_assert_eq(sg_bench_process_memory(getpid(), &before, &peak, NULL), SG_OK);
+    unsigned char *memory = touch();
+    cr_assert_eq(sg_bench_process_memory(getpid(), &resident, &peak, NULL), SG_OK);
+    cr_assert(resident >= before + PAGES * PAGE_BYTES / 2 && peak + SLACK >= resident);
+    munmap(memory, PAGES * PAGE_BYTES);
+    cr_assert_eq(sg_bench_process_memory(getpid(), &resident, &after, NULL), SG_OK);
+    cr_assert(after + SLACK >= peak && after > resident + SLACK, "%zu %zu %zu", (size_t)after, (size_t)peak,
+              (size_t)resident);
+    if (!sg_bench_process_reset_peak(getpid()))
+        cr_skip("the kernel does not let us reset the peak");
+    cr_assert_eq(sg_bench_process_memory(getpid(), &resident, &after, NULL), SG_OK);
+    cr_assert(after + SLACK < peak);
+}
+
+Test(bench_process, a_process_that_has_ended_is_an_error)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    waitpid(pid, NULL, 0);
+    sg_error err;
+    sg_bench_usage usage = {0};
+    uint64_t resident, peak;
+    cr_assert_eq(sg_bench_process_add_usage(pid, &usage, &err), SG_PEER_LOST);
+    cr_assert_not_null(strstr(err.message, "has ended"));
+    cr_assert_eq(sg_bench_process_memory(pid, &resident, &peak, NULL), SG_PEER_LOST);
+    cr_assert_not(sg_bench_process_reset_peak(pid));
+}
+
+Test(bench_process, available_memory_is_a_sane_number)
+{
+    uint64_t bytes = sg_bench_process_available_bytes();
+    cr_assert(bytes > 1 << 20);
+}

@@ -1,0 +1,146 @@
+"""shardgrad bench: it measures, checks what was pulled, cleans up, and refuses what makes no sense."""
+import glob
+import json
+import os
+import signal
+import socket
+
+from harness import alive, check, children_of, contains, equal, test, wait_until
+
+
+def bench(case, *args):
+    """A bench whose folders lie in the test's own."""
+    return case.start("shardgrad", "bench", *args, env={**os.environ, "TMPDIR": case.dir})
+
+
+def folders(case):
+    return glob.glob(f"{case.dir}/shardgrad-bench-*")
+
+
+def quick(case, *args):
+    """A quick run to its end; its JSON and its table."""
+    path = f"{case.dir}/bench.json"
+    table = bench(case, "--quick", "--json", path, *args).expect(0).out
+    equal(folders(case), [], "folders that are left")
+    with open(path) as f:
+        return json.load(f), table
+
+
+@test
+def a_quick_bench_measures_everything(case):
+    found, table = quick(case)
+    for op, directions in (("push", 1), ("pull", 1), ("push_pull", 2)):
+        equal(len(found[op]["seconds"]["values"]), found["repetitions"], f"repetitions of {op}")
+        equal(found[op]["bytes"], directions * found["bytes"], f"bytes of {op}")
+        for figure in ("bytes_per_second",):
+            check(found[op][figure] > 0, f"{figure} of {op}: {found[op]}")
+        for side in ("worker", "ps"):
+            check(found[op][f"{side}_cpu_seconds"]["median"] > 0, f"CPU of {side}: {found[op]}")
+            check(found[op][f"{side}_faults"]["median"] >= 0, f"faults of {side}: {found[op]}")
+        equal(found[op]["yardstick"] is not None, found["yardstick"], "yardstick")
+        contains(table, rf"(?m)^  {op} +shardgrad +\d", "table")
+    for part in ("memcpy", "memory_pass", "raw_tcp"):
+        check(found["machine"][part]["bytes_per_second"] > 0, part)
+    equal(sorted(found["machine"]["fused_pass_momentum"]), ["1", "2", "4"], "contributions of the fused pass")
+    check(found["small"]["step_seconds"]["p50"] <= found["small"]["step_seconds"]["p99"], f"{found['small']}")
+    check(found["many"]["step_seconds"]["median"] > 0, f"{found['many']}")
+    equal(found["memory"]["workers"], 2, "workers of the memory stage")
+    check(found["memory"]["peak_bytes"] >= found["memory"]["parameter_bytes"], f"{found['memory']}")
+    equal([(s["ps"], s["workers"]) for s in found["scale"]], [(4, 1), (1, 4)], "scale")
+    names = [ratio["name"] for ratio in found["ratios"]]
+    for name in ("push / raw TCP one way", "first round / steady state", "minor page faults per step, ps"):
+        check(name in names, f"ratio {name}: {names}")
+    check(all(ratio["met"] is None for ratio in found["ratios"]), "--quick gives no verdict")
+
+
+@test
+def a_bench_of_two_ps_and_two_workers_counts_what_both_move(case):
+    found, table = quick(case, "--ps", "2", "--workers", "2", "--bytes", "3MiB", "--repetitions", "3")
+    equal((found["ps"], found["workers"], len(found["push"]["seconds"]["values"])), (2, 2, 3), "shape")
+    equal(found["push"]["bytes"], 2 * 3 * 2**20, "bytes of a push")
+    equal(found["push_pull"]["bytes"], 2 * 2 * 3 * 2**20, "bytes of a push_pull")
+    equal(found["scale"], [], "scale is for 1 + 1")
+    contains(table, "2 ps \\+ 2 workers, 3 MiB in 1 variable", "table")
+
+
+@test
+def a_bench_takes_variables_and_keys_and_some_stages(case):
+    found, table = quick(case, "--variables", "7", "--variable-bytes", "1000", "--only", "ops", "--set",
+                         "slice_bytes=64", "--set", "update.learning_rate=0.5", "--set", "rpc_threads=2")
+    equal((found["bytes"], found["variables"]), (7000, 7), "model")
+    equal((found["small"], found["many"], found["memory"], found["machine"]["memcpy"]), (None,) * 4, "other stages")
+    check("memcpy" not in table, "what was not measured is not in the table")
+
+
+@test
+def a_bench_that_makes_no_sense_is_refused_in_one_line(case):
+    for args, code, hint in ((["--bytes", "0"], 64, "--bytes: found '0', wanted a multiple of 4"),
+                             (["--bytes", "6"], 64, "--bytes: found '6'"),
+                             (["--bytes", "9000GiB"], 64, "--bytes: found '9000GiB'"),
+                             (["--bytes", "1000GiB"], 69, "needs about .* of memory, .* are available"),
+                             (["--variables", "7"], 64, "go together"),
+                             (["--repetitions", "many"], 64, "--repetitions: found 'many'"),
+                             (["--only", "speed"], 64, "--only: found 'speed'"),
+                             (["--fast"], 64, "unknown option '--fast'"),
+                             (["--run-dir", "x"], 64, "--run-dir"),
+                             (["--mode", "async"], 78, "update.mode"),
+                             (["--set", "update.rule=adam"], 78, "update.rule"),
+                             (["--set", "slice_bytes=7"], 78, "slice_bytes"),
+                             (["--as-worker", "x"], 64, "for shardgrad bench itself")):
+        process = bench(case, *args).expect(code)
+        contains(process.err, hint, f"bench {' '.join(args)}")
+        equal(process.err.count("\n"), 1, f"lines of bench {' '.join(args)}: {process.err}")
+        equal((process.out, folders(case)), ("", []), "output and folders")
+
+
+@test
+def a_bench_at_a_busy_port_ends_with_a_line_that_says_so(case):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        process = bench(case, "--quick", "--only", "ops", "--set", f"ps=[127.0.0.1:{port}]").expect(78)
+    contains(process.err, f"(?m)^shardgrad: ps-0 .*127.0.0.1:{port} is in use", "error")
+    kept = folders(case)
+    equal(len(kept), 1, "folder that is kept")
+    contains(process.err, f"logs: {kept[0]}", "where the logs are")
+    check(os.path.exists(f"{kept[0]}/ops/log/ps-0.log"), "the log")
+
+
+def measuring(case, *args):
+    """A bench that would run for long, and its processes: TCP peer, ps, worker, and the yardstick where there is one."""
+    process = bench(case, "--quick", "--only", "ops", "--repetitions", "10000", *args)
+    process.wait_for("push, pull, push_pull: 10000 repetitions")
+    pids = children_of(process.pid)
+    check(len(pids) >= 3, f"children: {pids}")
+    case.pids.update(pids)
+    return process, pids
+
+
+@test
+def a_bench_ends_with_all_its_processes_on_signals(case):
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
+        process, pids = measuring(case)
+        process.end_within(5, number, code)
+        wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", 5)
+        equal((process.out, folders(case)), ("", []), "output and folders")
+
+
+@test
+def a_bench_that_is_killed_takes_its_processes_with_it(case):
+    process, pids = measuring(case)
+    process.send(signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", 10)
+
+
+@test
+def a_bench_whose_ps_dies_says_which_and_how(case):
+    process, pids = measuring(case)
+    for pid in pids:
+        with open(f"/proc/{pid}/cmdline") as f:
+            if "shardgrad-ps" in f.read():
+                os.kill(pid, signal.SIGKILL)
+    process.expect(69)
+    contains(process.err, "(?m)^shardgrad: ps-0 was ended by signal 9", "error")
+    wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", 5)
