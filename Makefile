@@ -65,7 +65,8 @@ tests: $(TESTS) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD)
 
-bench: all $(BUILD)/tests/bench/products ## measure the overhead of a ps against training in one process
+bench: all $(BUILD)/tests/bench/products ## measure push and pull, and training with a ps against training without
+	$(BUILD)/bin/shardgrad bench --json $(BUILD)/bench.json
 	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products
 
 lint: $(PB_H) ## formatting, clang-tidy, layers, both compilers
