@@ -9,8 +9,10 @@
 
 #include "common/address.h"
 #include "common/clock.h"
+#include "common/status.h"
 #include "fake_ps.h"
 #include "shardgrad/shardgrad.h"
+#include "tests/support/allocations.h"
 
 #define N 40 /* elements: three slices */
 
@@ -229,6 +231,75 @@ Test(client, a_push_pull_brings_the_values_that_it_makes)
 Test(client, a_push_pull_whose_values_are_not_there_yet_pulls_them)
 {
     push_pull_steps(true);
+}
+
+Test(client, a_step_begins_while_its_values_are_on_their_way_if_the_caller_wants_it)
+{
+    fake_ps_set(ps, bare_answers, true);
+    fake_ps_set(ps, hold_pulls, true);
+    fill(value, N, 0), fill(gradient, N, 1);
+    sg_client *client = open_declared(variables, 1);
+    sg_step step = {.examples = 3, .values_later = true};
+    const uint32_t first = 0;
+    sg_op *op, *next;
+    begin(client, &step);
+    cr_assert_eq(sg_client_push_pull(client, &step, &first, 1, &op, NULL), SG_OK);
+    begin(client, &step);
+    cr_assert_eq(step.number, 1);
+    cr_assert(step.values_later);
+    cr_assert_eq(sg_op_wait(op, 0, NULL), SG_TIMEOUT, "the values were waited for");
+    cr_assert_eq(sg_client_push_pull(client, &step, &first, 1, &next, NULL), SG_INVALID, "pushed without its values");
+    fake_ps_await_held(ps, 1);
+    fake_ps_set(ps, hold_pulls, false);
+    fake_ps_set(ps, bare_answers, false);
+    cr_assert_eq(sg_op_wait(op, UINT64_MAX, NULL), SG_OK); /* the ps is asked again */
+    sg_op_destroy(op);
+    cr_assert_eq(value[0], 1);
+    cr_assert_eq(sg_client_push_pull(client, &step, &first, 1, &op, NULL), SG_OK);
+    cr_assert_eq(sg_op_wait(op, UINT64_MAX, NULL), SG_OK);
+    sg_op_destroy(op);
+    begin(client, &step);
+    await_reported(6);
+    sg_client_close(client);
+}
+
+static void steps_of_every_kind(sg_client *client, int n)
+{
+    sg_step step = {.examples = 5};
+    for (int i = 0; i < n; i++) {
+        step.values_later = i % 2 == 1;
+        SG_ASSERT(sg_client_begin_step(client, &step, NULL) == SG_OK);
+        if (i % 3 == 0) {
+            SG_ASSERT(sg_client_end_step(client, &step, NULL) == SG_OK);
+            continue;
+        }
+        sg_op *ops[2];
+        for (uint32_t k = 0; k < 2; k++)
+            SG_ASSERT(sg_client_push_pull(client, &step, &k, 1, &ops[k], NULL) == SG_OK);
+        for (uint32_t k = 0; k < 2; k++) {
+            SG_ASSERT(sg_op_wait(ops[k], UINT64_MAX, NULL) == SG_OK);
+            sg_op_destroy(ops[k]);
+        }
+    }
+}
+
+/* What is recycled was allocated in the busiest moment so far. Such a moment may still come while we count, but not
+ * again and again. */
+Test(client, steps_that_follow_each_other_allocate_nothing)
+{
+    enum { N_STEPS = 300, N_ROUNDS = 20 };
+    fill(value, N, 0), fill(gradient, N, 1), fill(other_value, 8, 0), fill(other_gradient, 8, 1);
+    sg_client *client = open_declared(variables, 2);
+    char report[4096];
+    size_t n = 1;
+    for (int round = 0; round < N_ROUNDS && n > 0; round++) {
+        steps_of_every_kind(client, N_STEPS);
+        sg_allocations_begin();
+        steps_of_every_kind(client, N_STEPS);
+        n = sg_allocations_end(report, sizeof report);
+    }
+    sg_client_close(client);
+    cr_assert_eq(n, 0, "%zu allocations in %d steps:\n%s", n, N_STEPS, report);
 }
 
 Test(client, misuse_is_an_error_and_harms_nothing)

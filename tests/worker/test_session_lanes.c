@@ -1,0 +1,231 @@
+/* What is sent before what: the lowest slice first, a slice's steps in their order, nothing held up by what it does not
+ * need. */
+#include <string.h>
+
+#include "session_fixture.h"
+#include "tests/support/seed.h"
+
+#define N_SLICES 32u
+#define WINDOW   8u
+
+static peer p;
+static float memory[N_SLICES * PEER_SLICE_BYTES / sizeof(float)];
+
+static void destroy(void)
+{
+    if (p.session != NULL)
+        peer_deinit(&p);
+}
+
+TestSuite(session_lanes, .fini = destroy, .timeout = 60);
+
+/* One variable of N_SLICES slices on one ps. */
+static void begin(sg_mode mode)
+{
+    const sg_variable wide = {
+        .name = "w", .rank = 1, .shape = {SG_ARRAY_LEN(memory)}, .value = memory, .gradient = memory};
+    uint64_t task;
+    peer_init(&p, mode, 1);
+    peer_join(&p);
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, &wide, 1, &task, NULL), SG_OK);
+    peer_answer_all(&p, SG_SESSION_DECLARE);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    peer_expect(&p, task, SG_OK);
+}
+
+static uint64_t send(const sg_step *step, const uint32_t *slices, size_t n)
+{
+    uint64_t task;
+    sg_error err;
+    cr_assert_eq(sg_session_push_pull(p.session, p.now_ms, UINT64_MAX, step, 4, slices, n, &task, &err), SG_OK, "%s",
+                 err.message);
+    peer_drain(&p);
+    return task;
+}
+
+static void send_one(const sg_step *step, uint32_t slice)
+{
+    send(step, &slice, 1);
+}
+
+/* The call under way for this slice; NULL: there is none. */
+static sg_session_action *call_of(uint32_t slice)
+{
+    for (size_t i = 0; i < p.n_calls; i++)
+        for (size_t k = 0; k < p.calls[i].n_slices; k++)
+            if (p.calls[i].method == SG_SESSION_PUSH_PULL && p.calls[i].slices[k] == slice)
+                return &p.calls[i];
+    return NULL;
+}
+
+static uint64_t step_of(const sg_session_action *call)
+{
+    return ((const Shardgrad__V1__PushRequest *)call->body)->steps[0];
+}
+
+static sg_session_action take(sg_session_action *at)
+{
+    sg_session_action call = *at;
+    memmove(at, at + 1, (size_t)(&p.calls[p.n_calls] - (at + 1)) * sizeof *at);
+    p.n_calls--;
+    return call;
+}
+
+static void answer(uint32_t slice)
+{
+    sg_session_action *at = call_of(slice);
+    cr_assert_not_null(at, "slice %u is not under way", slice);
+    sg_session_action call = take(at);
+    peer_answer_well(&p, &call, 0);
+}
+
+/* The oldest push_pull. */
+static void answer_one(void)
+{
+    sg_session_action call = peer_take(&p, SG_SESSION_PUSH_PULL);
+    peer_answer_well(&p, &call, 0);
+}
+
+Test(session_lanes, the_lowest_slice_overtakes_what_is_queued)
+{
+    begin(SG_MODE_SYNC);
+    const sg_step step = peer_step(&p, 0);
+    for (uint32_t slice = N_SLICES; slice-- > 0;) /* as a backward pass does */
+        send_one(&step, slice);
+    cr_assert_eq(peer_count(&p, SG_SESSION_PUSH_PULL), WINDOW);
+    for (uint32_t i = 0; i < WINDOW; i++)
+        cr_assert_not_null(call_of(N_SLICES - 1 - i));
+    for (uint32_t next = 0; next < N_SLICES - WINDOW; next++) {
+        cr_assert_null(call_of(next));
+        answer(next < WINDOW ? N_SLICES - 1 - next : next - WINDOW);
+        cr_assert_not_null(call_of(next), "slice %u is not the next one", next);
+    }
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+    cr_assert(sg_session_is_pushed(p.session, &step));
+}
+
+Test(session_lanes, pulls_are_asked_for_by_the_lowest_slice_too)
+{
+    begin(SG_MODE_SYNC);
+    for (uint32_t slice = N_SLICES; slice-- > 0;)
+        for (uint64_t i = 0; i < 2; i++)
+            sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, &slice, 1);
+    peer_drain(&p);
+    cr_assert_eq(peer_count(&p, SG_SESSION_PULL), 32);
+    for (uint32_t next = 0; next < N_SLICES / 2; next++)
+        for (uint64_t i = 0; i < 2; i++) {
+            sg_session_action call = peer_take(&p, SG_SESSION_PULL);
+            peer_answer_well(&p, &call, 0);
+            cr_assert_eq(p.calls[p.n_calls - 1].slices[0], next);
+        }
+}
+
+/* The next step's push of a slice stands aside, and does not hold up others of its lane. */
+Test(session_lanes, async_a_push_behind_one_of_the_same_slice_holds_up_nobody_else)
+{
+    begin(SG_MODE_ASYNC);
+    uint32_t all[N_SLICES];
+    for (uint32_t i = 0; i < N_SLICES; i++)
+        all[i] = i;
+    const sg_step first = peer_step(&p, 10);
+    send(&first, all, N_SLICES); /* two slices a message: 16, of which 8 are under way */
+    sg_session_finish(p.session, p.now_ms, &first);
+    const sg_step second = peer_step(&p, 17);
+    send_one(&second, 0);  /* behind one that is under way */
+    send_one(&second, 20); /* behind one that is queued */
+    cr_assert_eq(peer_count(&p, SG_SESSION_PUSH_PULL), WINDOW);
+    answer(2);
+    cr_assert_eq(step_of(call_of(16)), 10, "the lane is held up by slice 0");
+    cr_assert_eq(step_of(call_of(0)), 10);
+    answer(0);
+    cr_assert_eq(step_of(call_of(0)), 17);
+    while (call_of(20) == NULL)
+        answer_one();
+    cr_assert_eq(step_of(call_of(20)), 10, "slice 20 went out of order");
+    answer(20);
+    while (call_of(20) == NULL)
+        answer_one();
+    cr_assert_eq(step_of(call_of(20)), 17);
+}
+
+Test(session_lanes, a_task_that_is_cancelled_leaves_the_queue_in_order)
+{
+    begin(SG_MODE_SYNC);
+    const sg_step step = peer_step(&p, 0);
+    uint64_t tasks[N_SLICES];
+    for (uint32_t slice = N_SLICES; slice-- > 0;)
+        tasks[slice] = send(&step, &slice, 1);
+    for (uint32_t slice = 0; slice < N_SLICES - WINDOW; slice += 2)
+        sg_session_cancel(p.session, tasks[slice]);
+    peer_drain(&p);
+    for (uint32_t next = 1; next < N_SLICES - WINDOW; next += 2) {
+        answer_one();
+        cr_assert_not_null(call_of(next));
+        cr_assert_null(call_of(next - 1));
+    }
+}
+
+/* Steps that overlap, in pieces, over a network that loses: every slice goes through its steps in their order, one at a
+ * time, and all come to their end. */
+static void run_random(uint64_t number)
+{
+    sg_seed seed = {.first = number, .state = number};
+    begin(SG_MODE_ASYNC);
+    uint64_t newest[N_SLICES] = {0}, last_ticket = 0, begun = 0;
+    uint32_t left[N_SLICES], n_left = 0;
+    sg_step step = {0};
+    uint64_t ticket = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
+    for (int turn = 0; turn < 200000 && (begun < 12 || n_left > 0 || !sg_session_is_pushed(p.session, &step)); turn++) {
+        peer_drain(&p);
+        if (ticket != 0 && peer_done(&p, ticket) != NULL) {
+            step = peer_done(&p, ticket)->step;
+            begun++;
+            ticket = 0;
+            for (n_left = 0; n_left < N_SLICES; n_left++)
+                left[n_left] = n_left;
+        } else if (n_left > 0 && sg_seed_below(&seed, 3) == 0) { /* some slices, in any order */
+            uint32_t some[N_SLICES];
+            size_t n = 0;
+            for (uint64_t want = 1 + sg_seed_below(&seed, 6); n < want && n_left > 0; n++) {
+                const uint32_t at = (uint32_t)sg_seed_below(&seed, n_left);
+                some[n] = left[at];
+                left[at] = left[--n_left];
+            }
+            send(&step, some, n);
+        } else if (n_left == 0 && ticket == 0 && begun < 12) {
+            sg_session_finish(p.session, p.now_ms, &step);
+            ticket = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
+        } else if (p.n_calls == 0 || sg_seed_below(&seed, 8) == 0) {
+            peer_advance(&p, 1 + sg_seed_below(&seed, 60));
+        } else {
+            sg_session_action call = take(&p.calls[sg_seed_below(&seed, p.n_calls)]);
+            for (size_t k = 0; call.method == SG_SESSION_PUSH_PULL && k < call.n_slices; k++) {
+                const uint32_t slice = call.slices[k];
+                cr_assert_null(call_of(slice), "seed %llu: slice %u twice", (unsigned long long)number, slice);
+                cr_assert(step_of(&call) >= newest[slice], "seed %llu: slice %u goes back", (unsigned long long)number,
+                          slice);
+                newest[slice] = step_of(&call);
+            }
+            const uint64_t fate = sg_seed_below(&seed, 8);
+            if (fate == 0)
+                peer_fail(&p, &call, SG_UNAVAILABLE, "lost");
+            else if (fate == 1 && call.method == SG_SESSION_PUSH_PULL)
+                peer_answer_bare(&p, &call);
+            else
+                peer_answer_well(&p, &call, call.method == SG_SESSION_TICKET ? (last_ticket += 3) : 0);
+        }
+    }
+    cr_assert_eq(begun, 12, "seed %llu: only %llu steps", (unsigned long long)number, (unsigned long long)begun);
+    cr_assert(sg_session_is_pushed(p.session, &step), "seed %llu", (unsigned long long)number);
+    for (size_t i = 0; i < p.n_dones; i++)
+        cr_assert_eq(p.dones[i].status, SG_OK, "seed %llu: %s", (unsigned long long)number, p.dones[i].text);
+}
+
+Test(session_lanes, steps_that_overlap_keep_the_order_of_every_slice)
+{
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        run_random(seed);
+        peer_deinit(&p);
+        p.session = NULL;
+    }
+}

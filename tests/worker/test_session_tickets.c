@@ -1,0 +1,207 @@
+/* A step that begins while values of it are on their way, and when the one before it is finished. */
+#include "session_fixture.h"
+
+static peer p;
+
+static void destroy(void)
+{
+    if (p.session != NULL)
+        peer_deinit(&p);
+}
+
+TestSuite(session_tickets, .fini = destroy, .timeout = 20);
+
+static void begin(sg_mode mode)
+{
+    peer_init(&p, mode, 2);
+    peer_join(&p);
+    peer_declare(&p);
+}
+
+static sg_status try_send(const sg_step *step, const uint32_t *slices, size_t n, uint64_t *task)
+{
+    const sg_status status = sg_session_push_pull(p.session, p.now_ms, UINT64_MAX, step, 4, slices, n, task, NULL);
+    peer_drain(&p);
+    return status;
+}
+
+static uint64_t send(const sg_step *step)
+{
+    uint64_t task;
+    cr_assert_eq(try_send(step, peer_slices, 4, &task), SG_OK);
+    return task;
+}
+
+static const Shardgrad__V1__TicketRequest *asked(const sg_session_action *call)
+{
+    return (const Shardgrad__V1__TicketRequest *)call->body;
+}
+
+/* Step 0 is handed over whole, step 1 is begun. */
+static uint64_t begin_two(sg_step *first, sg_step *second)
+{
+    *first = peer_step(&p, 0);
+    const uint64_t task = send(first);
+    first->loss = 1.5f;
+    first->examples = 64;
+    sg_session_finish(p.session, p.now_ms, first);
+    *second = peer_step(&p, 1);
+    return task;
+}
+
+Test(session_tickets, the_next_step_begins_once_this_one_was_handed_over_and_counts_once_it_is_acknowledged)
+{
+    begin(SG_MODE_SYNC);
+    sg_step first, second;
+    begin_two(&first, &second);
+    cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0, "a third ticket is held");
+    while (peer_count(&p, SG_SESSION_PUSH_PULL) > 0) {
+        cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0);
+        sg_session_action call = peer_take(&p, SG_SESSION_PUSH_PULL);
+        peer_answer_bare(&p, &call);
+    }
+    sg_session_action call = peer_take(&p, SG_SESSION_TICKET);
+    cr_assert_eq(asked(&call)->received, 2);
+    cr_assert_eq(asked(&call)->finished, 1);
+    cr_assert_eq(asked(&call)->loss, 1.5f);
+    cr_assert_eq(asked(&call)->examples, 64);
+    peer_answer_well(&p, &call, 2);
+}
+
+Test(session_tickets, a_step_is_pushed_only_when_all_its_values_have_come)
+{
+    begin(SG_MODE_SYNC);
+    sg_step first, second;
+    const uint64_t before = begin_two(&first, &second);
+    uint64_t task;
+    for (size_t i = 0; peer_count(&p, SG_SESSION_PUSH_PULL) > 0; i++) {
+        cr_assert_eq(try_send(&second, peer_slices, 4, &task), SG_INVALID);
+        cr_assert_eq(try_send(&second, peer_slices + i % 4, 1, &task), SG_INVALID);
+        sg_session_action call = peer_take(&p, SG_SESSION_PUSH_PULL);
+        peer_answer_well(&p, &call, 0);
+    }
+    peer_expect(&p, before, SG_OK);
+    cr_assert_eq(try_send(&first, peer_slices, 1, &task), SG_INVALID, "step 0 twice");
+    const uint64_t next = send(&second);
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+    peer_expect(&p, next, SG_OK);
+    cr_assert_eq(sg_session_version(p.session, 0), 2);
+}
+
+Test(session_tickets, a_third_step_waits_until_the_first_is_acknowledged)
+{
+    begin(SG_MODE_ASYNC);
+    sg_step first, second;
+    begin_two(&first, &second);
+    sg_session_action held = peer_take(&p, SG_SESSION_PUSH_PULL);
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+    send(&second);
+    sg_session_finish(p.session, p.now_ms, &second);
+    sg_step third;
+    cr_assert_not(sg_session_ticket_take(p.session, p.now_ms, 0, &third));
+    const uint64_t task = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
+    peer_drain(&p);
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+    cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0);
+    peer_answer_well(&p, &held, 0);
+    sg_session_action call = peer_take(&p, SG_SESSION_TICKET);
+    cr_assert_geq(asked(&call)->finished, 1);
+    peer_answer_well(&p, &call, 2);
+    peer_expect(&p, task, SG_OK);
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+}
+
+Test(session_tickets, a_ticket_that_is_there_is_taken_without_a_task)
+{
+    begin(SG_MODE_SYNC);
+    sg_step step;
+    cr_assert_not(sg_session_ticket_take(p.session, p.now_ms, 0, &step), "nobody has asked for one");
+    const sg_step first = peer_step(&p, 0);
+    cr_assert_not(sg_session_ticket_take(p.session, p.now_ms, 0, &step));
+    sg_session_action call = peer_take(&p, SG_SESSION_TICKET);
+    peer_answer_well(&p, &call, 1);
+    cr_assert_not(sg_session_ticket_take(p.session, p.now_ms, 0, &step), "step 0 is not finished");
+    send(&first);
+    cr_assert_not(sg_session_ticket_take(p.session, p.now_ms, 0, &step), "nor is it said to be");
+    sg_session_finish(p.session, p.now_ms, &first);
+    cr_assert(sg_session_ticket_take(p.session, p.now_ms, 0, &step));
+    cr_assert_eq(step.number, 1);
+    cr_assert_eq(step.size, 2);
+}
+
+Test(session_tickets, a_step_that_was_not_handed_over_whole_is_not_finished)
+{
+    begin(SG_MODE_SYNC);
+    const sg_step step = peer_step(&p, 0);
+    uint64_t task;
+    cr_assert_eq(try_send(&step, peer_slices, 3, &task), SG_OK);
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+    sg_session_finish(p.session, p.now_ms, &step);
+    const uint64_t next = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
+    peer_drain(&p);
+    peer_expect(&p, next, SG_INVALID);
+}
+
+Test(session_tickets, a_push_that_came_to_nothing_ends_the_wait_for_the_next_step)
+{
+    begin(SG_MODE_SYNC);
+    sg_step first, second;
+    const uint64_t task = begin_two(&first, &second);
+    sg_session_cancel(p.session, task);
+    peer_drain(&p);
+    sg_step third;
+    cr_assert_not(sg_session_ticket_take(p.session, p.now_ms, 0, &third));
+    /* The values of step 1 can still be had, but what was lost of step 0 cannot be made good. */
+    const uint64_t values = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices, 4);
+    peer_drain(&p);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    peer_expect(&p, values, SG_OK);
+    send(&second);
+    sg_session_finish(p.session, p.now_ms, &second);
+    const uint64_t next = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
+    peer_drain(&p);
+    peer_expect(&p, next, SG_INVALID);
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+}
+
+Test(session_tickets, a_wait_for_a_step_ends_when_a_push_is_lost_meanwhile)
+{
+    begin(SG_MODE_ASYNC);
+    sg_step first, second;
+    const uint64_t task = begin_two(&first, &second);
+    send(&second);
+    sg_session_finish(p.session, p.now_ms, &second);
+    const uint64_t next = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
+    peer_drain(&p);
+    cr_assert_null(peer_done(&p, next));
+    sg_session_cancel(p.session, task);
+    peer_drain(&p);
+    peer_expect(&p, next, SG_INVALID);
+}
+
+Test(session_tickets, what_is_missing_of_a_step_is_what_no_request_brings)
+{
+    begin(SG_MODE_SYNC);
+    uint32_t slices[4];
+    sg_step step = peer_step(&p, 3); /* a joiner: it holds version 0 */
+    cr_assert_eq(sg_session_missing(p.session, &step, slices), 4);
+    const uint64_t task = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 3, slices, 3);
+    peer_drain(&p);
+    cr_assert_eq(sg_session_missing(p.session, &step, slices), 1);
+    cr_assert_eq(slices[0], 3);
+    sg_session_cancel(p.session, task);
+    cr_assert_eq(sg_session_missing(p.session, &step, slices), 4, "nothing comes of what was cancelled");
+    sg_session_pull(p.session, p.now_ms, UINT64_MAX, 3, slices, 4);
+    peer_drain(&p);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    cr_assert_eq(sg_session_missing(p.session, &step, slices), 0);
+    send(&step);
+    sg_session_finish(p.session, p.now_ms, &step);
+    step = peer_step(&p, 4);
+    cr_assert_eq(sg_session_missing(p.session, &step, slices), 0, "all are on their way");
+    while (peer_count(&p, SG_SESSION_PUSH_PULL) > 0) {
+        sg_session_action call = peer_take(&p, SG_SESSION_PUSH_PULL);
+        peer_answer_bare(&p, &call);
+        cr_assert_eq(sg_session_missing(p.session, &step, slices), 0);
+    }
+}
