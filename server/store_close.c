@@ -8,8 +8,6 @@
 
 /* Contributions whose bookkeeping fits on the stack. */
 #define FEW_PARTS 16u
-/* What is made at once where a contribution's memory becomes the version's: it stays in the first-level cache. */
-#define CHUNK_ELEMS 4096u
 
 /* What the pass is told of the contributions that weigh something. Arrays of as many as there are contributions. */
 typedef struct weighing {
@@ -147,7 +145,8 @@ static void leave_out_looked_at(sg_store_closing *c)
     }
 }
 
-/* The contribution that was copied into memory that can become the next version; NULL: there is none. */
+/* The contribution that was copied into memory that can become the next version: the pass may write over it. NULL:
+ * there is none. */
 static sg_store_part *find_copy(const sg_store_closing *c)
 {
     for (size_t i = 0; i < c->n_parts; i++) {
@@ -157,20 +156,12 @@ static sg_store_part *find_copy(const sg_store_closing *c)
     return NULL;
 }
 
-/* As sg_update_apply, with new values in the place of one of the contributions. */
-static void apply_in_place(const sg_update *update, const sg_store_slice *slice, const float *old_values, float *values,
-                           weighing *w)
+/* False: the part that it was to look at is not finite. */
+static bool pass(const sg_update *update, const sg_store_slice *slice, const sg_store_closing *c, sg_version *made,
+                 weighing *w)
 {
-    float chunk[CHUNK_ELEMS] __attribute__((aligned(64)));
-    for (size_t begin = 0; begin < slice->n_elems; begin += CHUNK_ELEMS) {
-        size_t n = slice->n_elems - begin < CHUNK_ELEMS ? slice->n_elems - begin : CHUNK_ELEMS;
-        float *slots[SG_UPDATE_MAX_SLOTS];
-        for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++)
-            slots[i] = slice->slots[i] ? slice->slots[i] + begin : NULL;
-        bool finite = sg_update_apply(update, n, old_values + begin, chunk, slots, w->parts, w->n);
-        SG_ASSERT(finite); /* nothing was to be looked at */
-        memcpy(values + begin, chunk, n * sizeof(float));
-    }
+    return w->n == 0 ||
+           sg_update_apply(update, slice->n_elems, c->old->values, made->values, slice->slots, w->parts, w->n);
 }
 
 /* Where the next version is made: in memory that the slice has, if there is any. */
@@ -190,15 +181,13 @@ static sg_version *apply_where_it_can(sg_store *store, sg_store_slice *slice, sg
         return NULL;
     sg_update update = update_of(store, slice, c);
     weigh(c, n_bytes, w);
-    if (copied) {
-        apply_in_place(&update, slice, c->old->values, made->values, w);
-        copied->copy = NULL;
-    } else if (!sg_update_apply(&update, slice->n_elems, c->old->values, made->values, slice->slots, w->parts, w->n)) {
+    if (!pass(&update, slice, c, made, w)) {
         leave_out_looked_at(c);
         weigh(c, n_bytes, w);
-        if (w->n > 0)
-            (void)sg_update_apply(&update, slice->n_elems, c->old->values, made->values, slice->slots, w->parts, w->n);
+        (void)pass(&update, slice, c, made, w);
     }
+    if (copied)
+        copied->copy = NULL;
     made->step = c->old->step + 1;
     return made;
 }

@@ -144,10 +144,34 @@ static sg_status make_slots(sg_store *store, sg_store_slice *slice, sg_error *er
     return SG_OK;
 }
 
+/* Memory for the version after the first, touched, so that the first round does not wait for pages. */
+static sg_status make_spare(sg_store *store, sg_store_slice *slice, sg_error *err)
+{
+    pthread_mutex_lock(&slice->mutex);
+    bool is_there = slice->spare != NULL || slice->variable->frozen;
+    pthread_mutex_unlock(&slice->mutex);
+    if (is_there)
+        return SG_OK;
+    sg_version *made = sg_version_create(store->pool, slice->index, 0, slice->n_elems);
+    if (!made)
+        return sg_error_set(err, SG_EXHAUSTED, "no memory for two versions of variable '%s'", slice->variable->name);
+    memset(made->values, 0, slice->n_elems * sizeof(float));
+    pthread_mutex_lock(&slice->mutex);
+    if (!slice->spare) {
+        slice->spare = made;
+        made = NULL;
+    }
+    pthread_mutex_unlock(&slice->mutex);
+    sg_version_release(made);
+    return SG_OK;
+}
+
 static sg_status store_slice(sg_store *store, const Shardgrad__V1__InitializeRequest *request, sg_store_slice *slice,
                              sg_span_reader *reader, sg_error *err)
 {
     sg_status status = make_slots(store, slice, err);
+    if (status == SG_OK)
+        status = make_spare(store, slice, err);
     if (status != SG_OK)
         return status;
     sg_version *version = sg_version_create(store->pool, slice->index, 0, slice->n_elems);

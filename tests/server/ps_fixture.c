@@ -104,7 +104,8 @@ void wire_call_start(wire_call *call, sg_rpc_channel *channel, const char *path,
     sg_wire_piece piece = {.data = lent, .n_bytes = n_values * sizeof(float), .release = free, .owner = lent};
     sg_wire_message *message;
     sg_error err = {0};
-    cr_assert_eq(sg_wire_pack(sg_rpc_channel_pool(channel), request, &piece, 1, &message, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_wire_pack(sg_rpc_channel_pool(channel), request, &piece, 1, &message, &err), SG_OK, "%s",
+                 err.message);
     sg_rpc_pending *pending = sg_rpc_channel_call(channel, path, message, timeout_ms, on_done, call);
     pthread_mutex_lock(&call->mutex);
     call->pending = pending;
@@ -256,6 +257,29 @@ void wire_worker_start_push(wire_worker *w, wire_call *call, uint32_t slice, flo
     request.steps = &w->ticket->step->step;
     wire_call_start(call, w->ps[w->plan->slices[slice].ps], PS "Push", &request.base, values,
                     w->plan->slices[slice].n_elems, &shardgrad__v1__push_response__descriptor, CALL_MS);
+}
+
+void wire_worker_start_push_pull(wire_worker *w, wire_call *call, const uint32_t *slices, size_t n, float value)
+{
+    float values[WIRE_ELEMS];
+    uint64_t steps[WIRE_ELEMS];
+    size_t n_values = 0;
+    for (size_t i = 0; i < n; i++) {
+        steps[i] = w->ticket->step->step;
+        for (uint64_t k = 0; k < w->plan->slices[slices[i]].n_elems; k++)
+            values[n_values++] = value;
+    }
+    Shardgrad__V1__PushRequest request = SHARDGRAD__V1__PUSH_REQUEST__INIT;
+    request.worker = w->index;
+    request.incarnation = w->incarnation;
+    request.generation = 1;
+    request.step = w->ticket->step;
+    request.weight = 1;
+    request.n_slices = request.n_steps = n;
+    request.slices = (uint32_t *)(uintptr_t)slices;
+    request.steps = steps;
+    wire_call_start(call, w->ps[w->plan->slices[slices[0]].ps], PS "PushPull", &request.base, values, n_values,
+                    &shardgrad__v1__push_pull_response__descriptor, CALL_MS);
 }
 
 sg_status wire_worker_push(wire_worker *w, float value, sg_error *err)

@@ -68,6 +68,8 @@ void wire_worker_join(wire_worker *w, uint32_t index, const char *coordinator, c
 void wire_worker_declare(wire_worker *w, float value);
 void wire_worker_ticket(wire_worker *w, uint64_t received);
 void wire_worker_start_push(wire_worker *w, wire_call *call, uint32_t slice, float value);
+/* PushPull of n slices of one ps, all elements `value`. */
+void wire_worker_start_push_pull(wire_worker *w, wire_call *call, const uint32_t *slices, size_t n, float value);
 /* Pushes all slices. The first status that is not OK. */
 sg_status wire_worker_push(wire_worker *w, float value, sg_error *err);
 void wire_worker_start_pull(wire_worker *w, wire_call *call, uint32_t slice, uint64_t version, uint64_t timeout_ms);

@@ -41,6 +41,7 @@ sg_store_options fixture_options(sg_mode mode, sg_rule rule)
                               .park_ms = 2000,
                               .warn_after_ms = 10000,
                               .message_bytes = 1u << 20,
+                              .held_bytes = 1u << 20,
                               .max_workers = 16};
 }
 
@@ -59,6 +60,7 @@ void fixture_init(fixture *f, const sg_store_options *options)
 void fixture_deinit(fixture *f)
 {
     sg_store_destroy(f->store);
+    cr_assert_eq(f->n_held, f->n_let_go, "%u messages were held, %u let go of", f->n_held, f->n_let_go);
     pthread_cond_destroy(&f->answered);
     pthread_mutex_destroy(&f->mutex);
 }
@@ -269,6 +271,54 @@ fixture_push fixture_a_push(uint32_t worker, uint64_t step, uint64_t members, co
                           .n_values = n_values};
 }
 
+/* A message as it was received: its bytes lie scattered, and are gone with the last reference. */
+typedef struct received {
+    fixture *f;
+    atomic_uint references;
+    uint8_t *bytes;
+    size_t n_bytes;
+    sg_span *spans;
+    size_t n_spans;
+} received;
+
+static received *receive(fixture *f, const void *values, size_t n_bytes, size_t split_bytes)
+{
+    received *r = calloc(1, sizeof *r);
+    *r = (received){.f = f, .references = 1, .n_bytes = n_bytes};
+    r->bytes = malloc(n_bytes + 1);
+    r->spans = calloc(n_bytes + 1, sizeof *r->spans);
+    if (n_bytes > 0)
+        memcpy(r->bytes, values, n_bytes);
+    size_t split = split_bytes ? split_bytes : n_bytes;
+    for (size_t at = 0; at < n_bytes; at += split)
+        r->spans[r->n_spans++] = (sg_span){r->bytes + at, n_bytes - at < split ? n_bytes - at : split};
+    return r;
+}
+
+static void received_release(received *r)
+{
+    if (atomic_fetch_sub(&r->references, 1) != 1)
+        return;
+    memset(r->bytes, 0xff, r->n_bytes);
+    free(r->bytes);
+    free(r->spans);
+    free(r);
+}
+
+static void hold(void *owner)
+{
+    received *r = owner;
+    atomic_fetch_add(&r->references, 1);
+    atomic_fetch_add(&r->f->n_held, 1);
+}
+
+static void let_go(void *owner)
+{
+    received *r = owner;
+    atomic_fetch_add(&r->f->n_let_go, 1);
+    received_release(r);
+}
+
 sg_status fixture_send_for(fixture *f, const fixture_push *push, sg_store_pushed *pushed, sg_error *err)
 {
     Shardgrad__V1__Step step = SHARDGRAD__V1__STEP__INIT;
@@ -291,14 +341,15 @@ sg_status fixture_send_for(fixture *f, const fixture_push *push, sg_store_pushed
     request.n_slices = request.n_steps = push->n_slices;
     request.slices = (uint32_t *)push->slices;
     request.steps = steps;
-    size_t n_bytes = push->n_values * sizeof(float), split = push->split_bytes ? push->split_bytes : n_bytes;
-    sg_span *spans = calloc(n_bytes + 1, sizeof *spans);
-    size_t n_spans = 0;
-    for (size_t at = 0; at < n_bytes; at += split)
-        spans[n_spans++] = (sg_span){(const uint8_t *)push->values + at, n_bytes - at < split ? n_bytes - at : split};
-    sg_store_data data = {.spans = spans, .n_spans = n_spans};
+    received *r = receive(f, push->values, push->n_values * sizeof(float), push->split_bytes);
+    sg_store_data data = {.spans = r->spans, .n_spans = r->n_spans};
+    if (f->lend == FIXTURE_HELD) {
+        data.owner = r;
+        data.retain = hold;
+        data.release = let_go;
+    }
     sg_status status = sg_store_push(f->store, f->now_ms, &request, &data, pushed, err);
-    free(spans);
+    received_release(r);
     free(steps);
     return status;
 }

@@ -26,9 +26,17 @@ typedef struct fixture_answer {
     size_t n;
 } fixture_answer;
 
+/* What becomes of a contribution's bytes when it has to wait. */
+typedef enum fixture_lend {
+    FIXTURE_HELD, /* they may be held; spoilt as soon as they are not */
+    FIXTURE_LENT, /* for the call alone: the store copies */
+} fixture_lend;
+
 typedef struct fixture {
     sg_store *store;
-    uint64_t sequence; /* of orders */
+    fixture_lend lend;
+    atomic_uint n_held, n_let_go; /* messages */
+    uint64_t sequence;            /* of orders */
     uint64_t slice_bytes;
     uint64_t now_ms;
     pthread_mutex_t mutex; /* guards answers */
@@ -42,6 +50,7 @@ typedef struct fixture {
 
 sg_store_options fixture_options(sg_mode mode, sg_rule rule);
 void fixture_init(fixture *f, const sg_store_options *options);
+/* Asserts that every message that was held was let go of. */
 void fixture_deinit(fixture *f);
 
 /* Orders; each asserts that it is acknowledged. */

@@ -105,6 +105,104 @@ static void job_end(job *j)
     ps_fixture_remove_dir(j->dir);
 }
 
+static const uint32_t all_slices[] = {0, 1, 2};
+
+Test(ps, a_push_pull_brings_back_what_it_made_a_repeat_too)
+{
+    job j;
+    job_start(&j, "update: {mode: sync, rule: sgd, learning_rate: 1.0}\n");
+    for (int i = 0; i < 2; i++) {
+        wire_call call;
+        wire_worker_start_push_pull(&j.worker, &call, all_slices, 3, 2.0f);
+        cr_assert_eq(wire_call_wait(&call), SG_OK, "%s", call.error.message);
+        const Shardgrad__V1__PushPullResponse *response = (const Shardgrad__V1__PushPullResponse *)call.reply;
+        cr_assert_eq(response->dtype, SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32);
+        cr_assert_eq(response->n_versions, 3);
+        cr_assert_eq(response->n_non_finite, 0);
+        cr_assert_eq(call.n_values, WIRE_ELEMS);
+        for (size_t k = 0; k < WIRE_ELEMS; k++)
+            cr_assert_eq(call.values[k], -2.0f);
+        for (size_t k = 0; k < 3; k++)
+            cr_assert_eq(response->versions[k], 1);
+        wire_call_deinit(&call);
+    }
+    sg_ps_stop(j.ps.ps);
+    join(&j.ps, SG_OK, NULL);
+    job_end(&j);
+}
+
+/* A ps 0 with two workers that have their first tickets. */
+typedef struct pair {
+    char dir[64];
+    sg_config *config;
+    ps_thread ps;
+    wire_worker workers[2];
+} pair;
+
+static void *ask_for_ticket(void *user)
+{
+    wire_worker_ticket(user, 0);
+    return NULL;
+}
+
+static void pair_start(pair *p)
+{
+    pthread_t thread;
+    ps_fixture_make_dir(p->dir);
+    p->config = ps_fixture_config(p->dir, ONE_PS "workers: 2\nlease_ms: 90000\n"
+                                                 "update: {mode: sync, rule: sgd, learning_rate: 1.0}\n");
+    ps_thread_start(&p->ps, p->config, 0, NULL, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        wire_worker_join(&p->workers[i], i, sg_ps_address(p->ps.ps), "test");
+        wire_worker_declare(&p->workers[i], 0.0f);
+    }
+    pthread_create(&thread, NULL, ask_for_ticket, &p->workers[0]); /* answered when both have asked */
+    ask_for_ticket(&p->workers[1]);
+    pthread_join(thread, NULL);
+}
+
+static void pair_end(pair *p)
+{
+    sg_ps_stop(p->ps.ps);
+    join(&p->ps, SG_OK, NULL);
+    for (uint32_t i = 0; i < 2; i++)
+        wire_worker_deinit(&p->workers[i]);
+    sg_config_destroy(p->config);
+    ps_fixture_remove_dir(p->dir);
+}
+
+static void push_pull(wire_worker *worker, float value, size_t want_values)
+{
+    wire_call call;
+    wire_worker_start_push_pull(worker, &call, all_slices, 3, value);
+    cr_assert_eq(wire_call_wait(&call), SG_OK, "%s", call.error.message);
+    cr_assert_eq(((const Shardgrad__V1__PushPullResponse *)call.reply)->n_versions, want_values == 0 ? 0 : 3);
+    cr_assert_eq(call.n_values, want_values);
+    for (size_t i = 0; i < call.n_values; i++)
+        cr_assert_eq(call.values[i], -3.0f);
+    wire_call_deinit(&call);
+}
+
+Test(ps, a_push_pull_that_waits_for_another_worker_is_only_acknowledged)
+{
+    pair p;
+    pair_start(&p);
+    push_pull(&p.workers[0], 2.0f, 0);
+    push_pull(&p.workers[1], 4.0f, WIRE_ELEMS);
+    push_pull(&p.workers[0], 2.0f, WIRE_ELEMS); /* a repeat */
+    for (uint32_t slice = 0; slice < 3; slice++)
+        wire_worker_expect(&p.workers[0], slice, 1, -3.0f);
+    pair_end(&p);
+}
+
+Test(ps, it_ends_with_received_messages_in_which_contributions_wait)
+{
+    pair p;
+    pair_start(&p);
+    push_pull(&p.workers[1], 4.0f, 0);
+    pair_end(&p);
+}
+
 Test(ps, a_pull_that_waits_is_answered_at_its_deadline_with_whom_it_waits_for)
 {
     job j;

@@ -701,7 +701,9 @@ static void train_shuffled(sg_rule rule, unsigned seed, float out[40])
 {
     fixture f;
     sg_store_options options = fixture_options(SG_MODE_SYNC, rule);
+    options.held_bytes = seed % 3 * (20u << 10); /* none, one message, some */
     fixture_init(&f, &options);
+    f.lend = seed % 4 == 0 ? FIXTURE_LENT : FIXTURE_HELD;
     fixture_start(&f, variables, 1, SHUFFLE_WORKERS, 0.5f);
     for (uint64_t step = 0; step < 4; step++) {
         int order[SHUFFLE_WORKERS * 3];
@@ -719,6 +721,7 @@ static void train_shuffled(sg_rule rule, unsigned seed, float out[40])
             push.slices = &slice;
             push.weight = 3 + worker;
             push.learning_rate = 0.1f;
+            push.split_bytes = 1 + (size_t)rand_r(&seed) % 80;
             sg_error err = {0};
             cr_assert_eq(fixture_send(&f, &push, NULL, NULL, &err), SG_OK, "%s", err.message);
         }

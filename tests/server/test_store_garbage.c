@@ -68,6 +68,29 @@ static const ProtobufCMessage *send_over_wire(garbage *g, const ProtobufCMessage
     return sg_wire_unpack(*message, head->descriptor, parts, NULL) == SG_OK ? parts->head : NULL;
 }
 
+/* A push's message, which the store may hold. */
+typedef struct received {
+    unsigned references;
+    sg_wire_message *message;
+    sg_wire_parts parts;
+} received;
+
+static void received_retain(void *owner)
+{
+    received *r = owner;
+    r->references++;
+}
+
+static void received_release(void *owner)
+{
+    received *r = owner;
+    if (--r->references > 0)
+        return;
+    sg_wire_parts_deinit(&r->parts);
+    sg_wire_message_destroy(r->message);
+    free(r);
+}
+
 static void done(sg_wire_message *message, sg_wire_parts *parts)
 {
     sg_wire_parts_deinit(parts);
@@ -115,12 +138,16 @@ static void send_push(garbage *g)
     request.slices = (uint32_t *)&slices[other ? 2 : 0];
     request.n_slices = request.n_steps = other ? 1 : 2;
     request.steps = steps;
-    sg_wire_message *message;
-    sg_wire_parts parts;
-    const ProtobufCMessage *head = send_over_wire(g, &request.base, other ? 16 : 96, &message, &parts);
+    received *r = calloc(1, sizeof *r);
+    r->references = 1;
+    const ProtobufCMessage *head = send_over_wire(g, &request.base, other ? 16 : 96, &r->message, &r->parts);
     if (head != NULL) {
         const Shardgrad__V1__PushRequest *got = (const Shardgrad__V1__PushRequest *)head;
-        sg_store_data data = {.spans = parts.spans, .n_spans = parts.n_spans};
+        sg_store_data data = {.spans = r->parts.spans,
+                              .n_spans = r->parts.n_spans,
+                              .owner = r,
+                              .retain = received_retain,
+                              .release = received_release};
         sg_store_pushed pushed = {.non_finite = calloc(got->n_slices + 1, sizeof(uint32_t))};
         if (below(g, 2) == 0)
             pushed.versions = calloc(got->n_slices + 1, sizeof(sg_version *));
@@ -132,7 +159,7 @@ static void send_push(garbage *g)
         free(pushed.versions);
         free(pushed.non_finite);
     }
-    done(message, &parts);
+    received_release(r);
 }
 
 static void send_pull(garbage *g)

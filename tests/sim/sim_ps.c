@@ -11,7 +11,8 @@
 
 #define TICK_MS      100u
 #define TICK_LATE_MS 30u
-#define SILENCE_MS   300u /* a parked call is answered by a tick: so much later at most */
+#define HELD_BYTES   (20u << 10) /* one message and what is counted beside it */
+#define SILENCE_MS   300u        /* a parked call is answered by a tick: so much later at most */
 
 /* --- the end of a process --------------------------------------------------------------------------------------- */
 
@@ -221,16 +222,53 @@ static void answer_push_pull(sim *s, sim_arrival *arrival, sg_version **versions
     sim_answer(s, arrival, SG_OK, "", &response.base);
 }
 
+/* The bytes of a push as they were received, in two pieces; gone when nobody needs them any more. */
+typedef struct received {
+    uint32_t references;
+    uint8_t *bytes;
+    size_t n_bytes;
+    sg_span spans[2];
+} received;
+
+static received *receive(const sim_call *call)
+{
+    received *r = sg_xcalloc(1, sizeof *r);
+    size_t first = call->data_bytes / 3;
+    *r = (received){.references = 1, .bytes = sg_xcalloc(call->data_bytes + 1, 1), .n_bytes = call->data_bytes};
+    memcpy(r->bytes, call->data, call->data_bytes);
+    r->spans[0] = (sg_span){.data = r->bytes, .n_bytes = first};
+    r->spans[1] = (sg_span){.data = r->bytes + first, .n_bytes = call->data_bytes - first};
+    return r;
+}
+
+static void received_retain(void *owner)
+{
+    received *r = owner;
+    r->references++;
+}
+
+static void received_release(void *owner)
+{
+    received *r = owner;
+    if (--r->references > 0)
+        return;
+    memset(r->bytes, 0xff, r->n_bytes);
+    free(r->bytes);
+    free(r);
+}
+
 static void arrive_push(sim *s, sim_ps *ps, sim_arrival *arrival)
 {
     sg_error err = {.message = ""};
-    sg_span span = {.data = arrival->call->data, .n_bytes = arrival->call->data_bytes};
     uint32_t non_finite[SIM_MAX_SLICES];
     sg_version *versions[SIM_MAX_SLICES];
-    sg_store_data data = {.spans = &span, .n_spans = 1};
+    received *r = receive(arrival->call);
+    sg_store_data data = {
+        .spans = r->spans, .n_spans = 2, .owner = r, .retain = received_retain, .release = received_release};
     sg_store_pushed pushed = {.non_finite = non_finite, .versions = arrival->call->wants_values ? versions : NULL};
     sg_status status = sg_store_push(ps->store, s->now_ms, (const Shardgrad__V1__PushRequest *)arrival->call->body,
                                      &data, &pushed, &err);
+    received_release(r);
     sim_oracle_pushed(s, arrival->call, status);
     if (status == SG_OK && arrival->call->wants_values) {
         answer_push_pull(s, arrival, versions, pushed.n_versions);
@@ -348,6 +386,7 @@ void sim_ps_start(sim *s, uint32_t index)
                                                     .park_ms = s->config->park_ms,
                                                     .warn_after_ms = s->config->warn_after_ms,
                                                     .message_bytes = s->config->message_bytes,
+                                                    .held_bytes = s->seed_number % 3 * HELD_BYTES,
                                                     .max_workers = s->config->max_workers,
                                                     .answer_pull = answer_pull,
                                                     .user = s});
