@@ -10,6 +10,14 @@
 enum { ALIVE_PING_MS = 15000, ALIVE_TIMEOUT_MS = 10000, PING_ALLOWED_MS = 5000 };
 enum { RECONNECT_FIRST_MS = 100, RECONNECT_MAX_MS = 2000, CONNECT_TIMEOUT_MS = 5000, RESOLVE_AGAIN_MS = 1000 };
 
+/* A message may be sent as a whole before its receiver has seen its beginning, and comes in frames of this size. gRPC's
+ * own estimate of the bandwidth-delay product, which is turned off, opens the windows much further: then more bytes are
+ * on their way than the caches hold. Measured over loopback (2 cores with 2 MiB of L2 each, messages of 1 MiB, 2 under
+ * way), CPU seconds per GB of push / pull / both ways: 0.39 / 0.35 / 0.41 as gRPC comes, 0.30 / 0.25 / 0.25 so. */
+#define FRAME_BYTES      (256 << 10)
+#define WINDOW_MIN_BYTES 65535u
+#define WINDOW_MAX_BYTES (4u << 20)
+
 /* Receive buffers of a server: so many whole messages may be on their way in, then gRPC stops reading. */
 #define MESSAGES_UNDER_WAY ((size_t)256)
 #define QUOTA_MIN_BYTES    ((size_t)1 << 30)
@@ -41,6 +49,11 @@ static void add_both(sg_rpc_args *args, uint64_t message_bytes)
     add_integer(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ALIVE_TIMEOUT_MS);
     add_integer(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     add_integer(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    uint64_t window_bytes = message_bytes < WINDOW_MIN_BYTES ? WINDOW_MIN_BYTES : message_bytes;
+    add_integer(args, GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    add_integer(args, GRPC_ARG_HTTP2_MAX_FRAME_SIZE, FRAME_BYTES);
+    add_integer(args, GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                (int)(window_bytes < WINDOW_MAX_BYTES ? window_bytes : WINDOW_MAX_BYTES));
     /* Floats do not compress, and a small message that unpacks to gigabytes is an attack. */
     add_integer(args, GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
     add_integer(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
