@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store_internal.h"
 #include "store_fixture.h"
 #include "tests/support/seed.h"
 
@@ -874,6 +875,51 @@ Test(store, threads_that_push_asynchronously_count_every_push_once)
     run_threads(&f, train_async, seed);
     expect_value(&f, N_THREADS * N_ASYNC_PUSH, -(float)(N_THREADS * N_ASYNC_PUSH));
     stop(&f);
+}
+
+/* Pushes one ticket after the other until it is refused. */
+static void *push_until_fenced(void *argument)
+{
+    trainer *t = argument;
+    sg_status status = SG_OK;
+    for (uint64_t ticket = 0; status == SG_OK; ticket++) {
+        fixture_push push = fixture_a_push(t->worker, ticket, 1u << t->worker, ones, 40);
+        push.slices = all_weight;
+        push.n_slices = N_SLICES;
+        status = fixture_send(t->f, &push, NULL, NULL, NULL);
+    }
+    SG_ASSERT(status == SG_FENCED);
+    return NULL;
+}
+
+static uint64_t count_of(fixture *f, uint32_t index)
+{
+    sg_store_slice *slice = &f->store->slices[index];
+    pthread_mutex_lock(&slice->mutex);
+    uint64_t n = slice->round.step + slice->round.pending;
+    pthread_mutex_unlock(&slice->mutex);
+    return n;
+}
+
+Test(store, no_contribution_enters_after_its_worker_was_fenced)
+{
+    for (int round = 0; round < 100; round++) {
+        fixture f;
+        start(&f, SG_MODE_ASYNC, variables, 1, 2, 0.0f);
+        trainer t = {.f = &f, .worker = 1};
+        pthread_t thread;
+        uint64_t counts[N_SLICES];
+        pthread_create(&thread, NULL, push_until_fenced, &t);
+        while (count_of(&f, 0) < 5)
+            ;
+        fixture_excuse(&f, 1, FIXTURE_INCARNATION(2), NULL, 0, 0x3);
+        for (uint32_t i = 0; i < N_SLICES; i++)
+            counts[i] = count_of(&f, i);
+        pthread_join(thread, NULL);
+        for (uint32_t i = 0; i < N_SLICES; i++)
+            cr_assert_eq(count_of(&f, i), counts[i], "slice %u, round %d", i, round);
+        stop(&f);
+    }
 }
 
 typedef struct puller {
