@@ -140,10 +140,9 @@ typedef struct sg_session_group {
 } sg_session_group;
 
 typedef struct sg_session_slice {
-    uint64_t version;  /* in the value buffer; NO_VERSION: none */
-    uint64_t coming;   /* 1 + the version that the newest request for its values will bring; 0: there is none */
-    uint64_t pushed;   /* 1 + the newest step for which it was handed over; 0: none */
-    uint64_t reserved; /* the look at the blocked pushes that found an older one for it */
+    uint64_t version; /* in the value buffer; NO_VERSION: none */
+    uint64_t coming;  /* 1 + the version that the newest request for its values will bring; 0: there is none */
+    uint64_t pushed;  /* 1 + the newest step for which it was handed over; 0: none */
     bool trained;
     bool push_pending; /* a push of it is queued or under way */
 } sg_session_slice;
@@ -192,7 +191,7 @@ struct sg_session {
     sg_session_group *groups; /* [plan->n_groups] */
 
     sg_pool *pool;
-    uint64_t last_task, last_call, last_request, last_look;
+    uint64_t last_task, last_call, last_request;
     TAILQ_HEAD(, sg_session_task) tasks;
     sg_slots tasks_by_number, requests_by_call;
     uint64_t due_ms;                   /* no task's time, and no repeat, comes before it */

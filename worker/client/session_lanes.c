@@ -139,33 +139,25 @@ void sg_session_lanes_drop(sg_session *session, const sg_session_task *task)
         lane_drop(session, &session->lanes[i], task);
 }
 
-/* None of its slices has a push that is queued or under way, or an older one that is blocked. */
-static bool is_free(const sg_session *session, const sg_session_request *request)
+/* None of its slices has a push that is queued or under way. At most two steps overlap: so no two pushes that are
+ * blocked have a slice in common. */
+static bool is_free(const sg_session *session, const sg_session_message *message)
 {
-    const sg_session_message *message = request->message;
-    for (size_t i = 0; i < message->n_slices; i++) {
-        const sg_session_slice *slice = &session->slices[message->slices[i]];
-        if (slice->push_pending || slice->reserved == session->last_look)
+    for (size_t i = 0; i < message->n_slices; i++)
+        if (session->slices[message->slices[i]].push_pending)
             return false;
-    }
     return true;
 }
 
 static void blocked_look(sg_session *session, sg_session_lane *lane)
 {
-    session->last_look++;
     for (sg_session_request *request = TAILQ_FIRST(&lane->blocked), *next; request != NULL; request = next) {
         next = TAILQ_NEXT(request, link);
-        const bool free = is_free(session, request);
-        for (size_t i = 0; i < request->message->n_slices; i++) {
-            sg_session_slice *slice = &session->slices[request->message->slices[i]];
-            if (free)
-                slice->push_pending = true;
-            else
-                slice->reserved = session->last_look;
-        }
-        if (!free)
+        const sg_session_message *message = request->message;
+        if (!is_free(session, message))
             continue;
+        for (size_t i = 0; i < message->n_slices; i++)
+            session->slices[message->slices[i]].push_pending = true;
         TAILQ_REMOVE(&lane->blocked, request, link);
         queue_put(lane, request);
     }
