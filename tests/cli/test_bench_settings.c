@@ -83,7 +83,7 @@ Test(bench_settings, only_names_stages)
     sg_bench_settings s = accept((sg_bench_words){.only = "small,ops"});
     for (size_t i = 0; i < SG_BENCH_STAGE_COUNT; i++)
         cr_assert_eq(s.only[i], i == SG_BENCH_STAGE_OPS || i == SG_BENCH_STAGE_SMALL);
-    for (size_t i = 0; i < SG_BENCH_STAGE_COUNT; i++)
+    for (sg_bench_stage i = 0; i < SG_BENCH_STAGE_COUNT; i++)
         cr_assert(accept((sg_bench_words){.only = sg_bench_settings_stage_name(i)}).only[i]);
     static const char *const wrong[] = {"", "op", "opss", "ops,", ",ops", "ops small"};
     for (size_t i = 0; i < SG_ARRAY_LEN(wrong); i++)

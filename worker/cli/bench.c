@@ -24,17 +24,16 @@ typedef struct bench_options {
 
 /* --- its folder ----------------------------------------------------------------------------------------------- */
 
-static sg_status make_folder(char **folder, sg_error *err)
+/* Freed by free(); NULL, with err, where it cannot be made. */
+static char *make_folder(sg_error *err)
 {
     const char *where = getenv("TMPDIR");
     char *path = sg_xprintf("%s/shardgrad-bench-XXXXXX", where != NULL && where[0] != '\0' ? where : "/tmp");
-    if (mkdtemp(path) == NULL) {
-        sg_status status = sg_error_set(err, SG_NOT_FOUND, "cannot make the folder %s: set TMPDIR", path);
-        free(path);
-        return status;
-    }
-    *folder = path;
-    return SG_OK;
+    if (mkdtemp(path) != NULL)
+        return path;
+    (void)!sg_error_set(err, SG_NOT_FOUND, "cannot make the folder %s: set TMPDIR", path);
+    free(path);
+    return NULL;
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
@@ -60,13 +59,13 @@ static void stop(void *user)
 /* Runs it all in a folder that stays only if something failed. Returns the exit code; *finished: there are results. */
 static int run(sg_bench *b, bool *finished, sg_error *err)
 {
-    char *folder = NULL;
     int signal_number = 0;
-    sg_status status = make_folder(&folder, err);
-    if (status != SG_OK)
-        return sg_arguments_fail(status, err);
+    char *folder = make_folder(err);
+    if (folder == NULL)
+        return sg_arguments_fail(err->code, err);
     b->folder = folder;
-    status = sg_interruptible_run(&(sg_interruptible){.work = work, .stop = stop, .user = b}, &signal_number, err);
+    sg_status status =
+        sg_interruptible_run(&(sg_interruptible){.work = work, .stop = stop, .user = b}, &signal_number, err);
     int code = sg_interruptible_exit_code(status, signal_number);
     if (status != SG_OK && signal_number == 0) {
         fprintf(stderr, "shardgrad: %s (logs: %s)\n", err->message, folder);

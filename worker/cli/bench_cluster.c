@@ -1,16 +1,13 @@
 /* worker/cli/bench_cluster.c - see bench_cluster.h. */
 #include "worker/cli/bench_cluster.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/folder.h"
+#include "worker/cli/bench_channel.h"
 #include "worker/cli/bench_process.h"
 #include "worker/cli/program.h"
 #include "worker/cli/supervisor.h"
@@ -22,8 +19,7 @@ struct sg_bench_cluster {
     sg_bench_cluster_options options;
     char *config_path, *socket_path;
     sg_error error; /* why it could not be started; SG_OK: it could */
-    int listener;
-    int *sockets; /* [n_workers], -1 before the hello */
+    sg_bench_channel channel;
     int *ps_pids, *worker_pids;
 
     pthread_t thread; /* runs the loop; all below belongs to it once it runs */
@@ -83,7 +79,7 @@ static void on_ended(void *user)
     pthread_mutex_lock(&c->mutex);
     c->over = true;
     pthread_mutex_unlock(&c->mutex);
-    shutdown(c->listener, SHUT_RDWR);
+    sg_bench_channel_give_up(&c->channel);
     uv_close((uv_handle_t *)&c->wake, NULL);
     uv_close((uv_handle_t *)&c->ps_end, NULL);
 }
@@ -176,20 +172,6 @@ static sg_status write_config(sg_bench_cluster *c, sg_error *err)
     return status;
 }
 
-static sg_status listen_for_workers(sg_bench_cluster *c, sg_error *err)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(c->socket_path) >= sizeof(address.sun_path))
-        return sg_error_set(err, SG_CONFIG, "%s is too long a path for a socket: choose a shorter folder (TMPDIR)",
-                            c->socket_path);
-    strcpy(address.sun_path, c->socket_path);
-    c->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (c->listener < 0 || bind(c->listener, (struct sockaddr *)&address, sizeof(address)) != 0 ||
-        listen(c->listener, (int)n_workers(c)) != 0)
-        return sg_error_set(err, SG_NOT_FOUND, "cannot listen at %s: %s", c->socket_path, strerror(errno));
-    return SG_OK;
-}
-
 static void init_loop(sg_bench_cluster *c)
 {
     SG_ASSERT(uv_loop_init(&c->loop) == 0);
@@ -211,20 +193,16 @@ sg_bench_cluster *sg_bench_cluster_create(const sg_bench_cluster_options *option
 {
     sg_bench_cluster *c = sg_xcalloc(1, sizeof(*c));
     c->options = *options;
-    c->listener = -1;
     c->config_path = sg_xprintf("%s/cluster.yaml", options->config->run_dir);
     c->socket_path = sg_xprintf("%s/socket", options->config->run_dir);
-    c->sockets = sg_xcalloc(n_workers(c), sizeof(*c->sockets));
     c->ps_pids = sg_xcalloc(n_ps(c), sizeof(*c->ps_pids));
     c->worker_pids = sg_xcalloc(n_workers(c), sizeof(*c->worker_pids));
     c->n_workers_alive = n_workers(c);
-    for (size_t i = 0; i < n_workers(c); i++)
-        c->sockets[i] = -1;
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->changed, NULL);
-    sg_status status = write_config(c, &c->error);
+    sg_status status = sg_bench_channel_init(&c->channel, c->socket_path, n_workers(c), &c->error);
     if (status == SG_OK)
-        status = listen_for_workers(c, &c->error);
+        status = write_config(c, &c->error);
     c->error.code = status;
     if (status != SG_OK)
         return c;
@@ -245,37 +223,6 @@ void sg_bench_cluster_interrupt(sg_bench_cluster *c)
 
 /* --- talking to the workers ----------------------------------------------------------------------------------- */
 
-static sg_status lost(sg_error *err)
-{
-    return sg_error_set(err, SG_PEER_LOST, "a process of the cluster has ended");
-}
-
-static sg_status receive(int socket, sg_bench_reply *reply, sg_error *err)
-{
-    ssize_t n;
-    do
-        n = recv(socket, reply, sizeof(*reply), 0);
-    while (n < 0 && errno == EINTR);
-    return n == sizeof(*reply) ? SG_OK : lost(err);
-}
-
-static sg_status welcome_one(sg_bench_cluster *c, sg_error *err)
-{
-    int socket;
-    do
-        socket = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
-    while (socket < 0 && errno == EINTR);
-    sg_bench_reply hello;
-    sg_status status = socket < 0 ? lost(err) : receive(socket, &hello, err);
-    if (status == SG_OK && (hello.worker >= n_workers(c) || c->sockets[hello.worker] >= 0))
-        status = sg_error_set(err, SG_INTERNAL, "worker %" PRIu32 " said hello unasked", hello.worker);
-    if (status == SG_OK)
-        c->sockets[hello.worker] = socket;
-    else if (socket >= 0)
-        close(socket);
-    return status;
-}
-
 sg_status sg_bench_cluster_wait(sg_bench_cluster *c, sg_error *err)
 {
     if (c->error.code != SG_OK)
@@ -284,10 +231,7 @@ sg_status sg_bench_cluster_wait(sg_bench_cluster *c, sg_error *err)
     while (!c->started)
         pthread_cond_wait(&c->changed, &c->mutex);
     pthread_mutex_unlock(&c->mutex);
-    sg_status status = SG_OK;
-    for (size_t i = 0; i < n_workers(c) && status == SG_OK; i++)
-        status = welcome_one(c, err);
-    return status;
+    return sg_bench_channel_welcome(&c->channel, err);
 }
 
 static sg_status add_usage(const int *pids, size_t n, double sign, double *cpu_seconds, double *faults, sg_error *err)
@@ -316,7 +260,7 @@ static sg_status collect(sg_bench_cluster *c, size_t worker, uint32_t n_times, s
     sg_status status = SG_OK;
     for (uint32_t i = 0; i < n_times && status == SG_OK; i++) {
         sg_bench_reply reply;
-        status = receive(c->sockets[worker], &reply, err);
+        status = sg_bench_channel_receive(&c->channel, worker, &reply, err);
         if (status != SG_OK)
             break;
         if (reply.begin_ns < span->begin_ns)
@@ -332,13 +276,11 @@ static sg_status collect(sg_bench_cluster *c, size_t worker, uint32_t n_times, s
 sg_status sg_bench_cluster_do(sg_bench_cluster *c, sg_bench_command command, uint32_t n_times, sg_bench_sample *sample,
                               sg_bench_series *steps, sg_error *err)
 {
-    sg_bench_request request = {.command = command, .n_times = n_times};
     sg_bench_reply span = {.begin_ns = UINT64_MAX};
     *sample = (sg_bench_sample){0};
     sg_status status = count(c, -1, sample, err);
-    for (size_t i = 0; i < n_workers(c) && status == SG_OK; i++)
-        if (send(c->sockets[i], &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request))
-            status = lost(err);
+    if (status == SG_OK)
+        status = sg_bench_channel_send(&c->channel, command, n_times, err);
     for (size_t i = 0; i < n_workers(c) && status == SG_OK; i++)
         status = collect(c, i, n_times, &span, steps, err);
     if (status == SG_OK)
@@ -370,14 +312,6 @@ void sg_bench_cluster_reset_peak(sg_bench_cluster *c)
 
 /* --- end ------------------------------------------------------------------------------------------------------ */
 
-static void say_leave(const sg_bench_cluster *c)
-{
-    sg_bench_request leave = {.command = SG_BENCH_LEAVE};
-    for (size_t i = 0; i < n_workers(c); i++)
-        if (c->sockets[i] >= 0)
-            (void)!send(c->sockets[i], &leave, sizeof(leave), MSG_NOSIGNAL);
-}
-
 /* Why the processes ended early; OK: nothing of their own failed. */
 static sg_status find_failure(const sg_bench_cluster *c, int *exit_code, sg_error *err)
 {
@@ -393,14 +327,9 @@ static sg_status find_failure(const sg_bench_cluster *c, int *exit_code, sg_erro
 
 static void destroy(sg_bench_cluster *c)
 {
-    for (size_t i = 0; i < n_workers(c); i++)
-        if (c->sockets[i] >= 0)
-            close(c->sockets[i]);
-    if (c->listener >= 0)
-        close(c->listener);
+    sg_bench_channel_deinit(&c->channel);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->mutex);
-    free(c->sockets);
     free(c->ps_pids);
     free(c->worker_pids);
     free(c->config_path);
@@ -412,7 +341,7 @@ sg_status sg_bench_cluster_finish(sg_bench_cluster *c, sg_status status, int *ex
 {
     if (c->error.code == SG_OK) {
         if (status == SG_OK)
-            say_leave(c);
+            sg_bench_channel_send_leave(&c->channel);
         else if (status != SG_PEER_LOST) /* otherwise the supervisor is stopping already, and knows why */
             sg_bench_cluster_interrupt(c);
         pthread_join(c->thread, NULL);

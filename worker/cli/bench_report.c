@@ -150,7 +150,7 @@ static void print_floors(const sg_bench_settings *s, const sg_bench_results *r, 
         snprintf(floor, sizeof(floor), "%s %.4g", floors[i].at_most ? "at most" : "at least", floors[i].floor);
         if (!isnan(floors[i].aim))
             snprintf(aim, sizeof(aim), "%.4g", floors[i].aim);
-        fprintf(out, "  %-54s %9.2f %12s %7s  %s\n", floors[i].name, floors[i].found, floor, aim,
+        fprintf(out, "  %-54s %9.3f %12s %7s  %s\n", floors[i].name, floors[i].found, floor, aim,
                 verdict(&floors[i], apply));
     }
     if (n > 0 && !apply)

@@ -121,7 +121,7 @@ sg_status sg_bench_settings_init(sg_bench_settings *s, const sg_bench_words *wor
         .fault_steps = words->quick ? 3 : 200,
         .small_blocks = words->quick ? 2 : 8,
         .small_steps = words->quick ? 20 : 500,
-        .many = {.total_bytes = 1024 * (words->quick ? 200 : 10000), .variable_bytes = 1024},
+        .many = {.total_bytes = (uint64_t)1024 * (words->quick ? 200 : 10000), .variable_bytes = 1024},
         .many_steps = words->quick ? 2 : 30,
         .array_bytes = words->quick ? MIB : array_bytes(),
         .search = !words->quick,

@@ -43,11 +43,9 @@ char **sg_bench_worker_argv(const sg_bench_worker_options *o)
     return argv;
 }
 
-/* The words were written by sg_bench_worker_argv; a person who types them gets an error, not an undefined worker. */
-static sg_status parse(bench_worker *w, int argc, char **argv, sg_error *err)
+/* The words were written by sg_bench_worker_argv. */
+static sg_status parse(bench_worker *w, char **argv, sg_error *err)
 {
-    if (argc != N_WORDS)
-        return sg_error_set(err, SG_USAGE, "%s is for shardgrad bench itself: leave it out", SG_BENCH_AS_WORKER);
     w->options = (sg_bench_worker_options){
         .socket_path = argv[2],
         .config_path = argv[3],
@@ -171,7 +169,7 @@ static sg_status connect_to_command(bench_worker *w, sg_error *err)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(w->options.socket_path) >= sizeof(address.sun_path))
         return sg_error_set(err, SG_USAGE, "%s: too long for a socket", w->options.socket_path);
-    strcpy(address.sun_path, w->options.socket_path);
+    memcpy(address.sun_path, w->options.socket_path, strlen(w->options.socket_path) + 1);
     w->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (w->socket < 0 || connect(w->socket, (struct sockaddr *)&address, sizeof(address)) != 0)
         return lost_command(err);
@@ -193,10 +191,14 @@ static sg_status work(bench_worker *w, sg_error *err)
 
 int sg_bench_worker_main(int argc, char **argv)
 {
+    if (argc != N_WORDS) {
+        fprintf(stderr, "shardgrad: %s is for shardgrad bench itself: leave it out\n", SG_BENCH_AS_WORKER);
+        return sg_status_exit_code(SG_USAGE);
+    }
     sg_memory_tune_daemon();
     bench_worker w = {.socket = -1};
     sg_error err;
-    sg_status status = parse(&w, argc, argv, &err);
+    sg_status status = parse(&w, argv, &err);
     if (status == SG_OK)
         status = work(&w, &err);
     sg_client_close(w.client);

@@ -207,7 +207,7 @@ sg_status sg_bench_yardstick_measure(sg_bench_yardstick *y, const char *op, cons
     char question[128];
     snprintf(question, sizeof(question), "%s %" PRIu64 " %u %u %u %u\n", op, combination->message_bytes,
              combination->threads, combination->connections, combination->in_flight, repetitions);
-    json_t *answer;
+    json_t *answer = NULL;
     sg_status status = ask(y, question, &answer, err);
     if (status != SG_OK)
         return status;
@@ -225,7 +225,7 @@ sg_status sg_bench_yardstick_echo(sg_bench_yardstick *y, uint64_t n_bytes, uint3
 {
     char question[64];
     snprintf(question, sizeof(question), "echo %" PRIu64 " %u\n", n_bytes, calls);
-    json_t *answer;
+    json_t *answer = NULL;
     sg_status status = ask(y, question, &answer, err);
     if (status != SG_OK)
         return status;
