@@ -41,7 +41,7 @@ install_it() { make -s BUILD="$build" DESTDIR="$tmp/root" PREFIX="$prefix" insta
 
 programs_are_there() {
     local program
-    for program in shardgrad shardgrad-ps shardgrad-worker; do test -x "$root/bin/$program" || return 1; done
+    for program in shardgrad shardgrad-ps shardgrad-worker shardgrad-yardstick; do test -x "$root/bin/$program" || return 1; done
 }
 
 exports() { nm -D --defined-only "$root/lib/libshardgrad.so" | awk '{ print $3 }'; }
