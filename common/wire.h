@@ -19,8 +19,10 @@
 /* Bound of everything in a message but `data`; gRPC's limit is message_bytes plus this. */
 #define SG_WIRE_HEAD_BYTES (1u << 20)
 
-/* Pieces of at most so many bytes are copied into the message; see sg_wire_pack. */
-#define SG_WIRE_COPIED_BYTES 4096u
+/* Pieces of at most so many bytes are copied into the message; see sg_wire_pack. Measured with messages of 1 MiB of
+ * equal pieces, CPU seconds per GB pushed and pulled: of 1 KiB 0.36 copied, 0.48 lent; of 4 KiB 0.34 copied, 0.30
+ * lent. */
+#define SG_WIRE_COPIED_BYTES 2048u
 
 /* A message as gRPC holds it: to be sent, or received. Owned by one thread at a time. It, and what is unpacked from
  * it, is made of a pool, and may outlive the pool's owner. */
