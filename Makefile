@@ -52,7 +52,7 @@ ROOMS   := $(filter-out tests/e2e tests/bench tests/fuzz tests/support,$(patsubs
 TESTS   := $(ROOMS:%=$(BUILD)/%/run)
 
 MAKEFLAGS += --no-builtin-rules
-.PHONY: all test bench lint fmt install clean help
+.PHONY: all test bench model lint fmt install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -68,6 +68,10 @@ test: all tests ## build and run the unit, simulation and cluster tests
 bench: all $(BUILD)/tests/bench/products ## measure push and pull, and training with a ps against training without
 	$(BUILD)/bin/shardgrad bench --json $(BUILD)/bench.json
 	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products
+
+model: all ## measure, say how well the model of tests/bench/model.md tells it, and predict (the plot needs gnuplot)
+	tests/bench/validate $(BUILD)/bin $(BUILD)/model; code=$$?; \
+	tests/bench/simulate.py scale --constants $(BUILD)/model/constants.json $(BUILD)/model && exit $$code
 
 lint: $(PB_H) ## formatting, clang-tidy, layers, both compilers
 	scripts/lint $(BUILD)

@@ -1,0 +1,74 @@
+"""What things cost on the machine that was measured, from `shardgrad bench --json` of 1 ps + 1 worker and nothing else."""
+import dataclasses
+import json
+import math
+
+from . import shape, step
+
+SMALL_STEP_BYTES = 4096
+CALLS_PER_SMALL_STEP = 2  # push_pull, and the ticket of the next step
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """CPU seconds of a byte or of a call and its answer, on one side."""
+    client_out_s_per_byte: float  # send a gradient
+    client_in_s_per_byte: float   # receive a value and copy it into the user's buffer
+    client_call_s: float
+    ps_in_s_per_byte: float       # receive a contribution and look at it
+    ps_out_s_per_byte: float      # send a version
+    ps_call_s: float
+    pass_s_per_byte: float        # of a byte that the fused pass reads or writes
+    ticket_s: float               # the coordinator's thread
+    wake_s: float                 # until a thread that sleeps runs
+    cores: int                    # of the machine that was measured
+
+
+def load(path):
+    with open(path, encoding="utf-8") as f:
+        return Costs(**json.load(f)["costs"])
+
+
+def save(path, costs, about):
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"about": about, "costs": dataclasses.asdict(costs)}, f, indent=2)
+        f.write("\n")
+
+
+def _per_direction(report, side, call_s, n_messages, n_bytes):
+    """CPU seconds per byte of the two directions. push and pull tell how they differ, push_pull what both cost together."""
+    alone = [report[op][side]["median"] - n_messages * call_s for op in ("push", "pull")]
+    both = report["push_pull"][side]["median"] - n_messages * call_s
+    return [max(0.0, seconds) / n_bytes * both / sum(alone) for seconds in alone]
+
+
+def calibrate(ops, small, machine):
+    """From the reports of the stages ops, small and machine (they may be one)."""
+    for report in (ops, small):
+        if (report["ps"], report["workers"]) != (1, 1):
+            raise ValueError("calibrate on 1 ps and 1 worker, not on %(ps)d and %(workers)d" % report)
+    n_bytes = ops["bytes"]
+    n = math.ceil(n_bytes / shape.MIB)
+    small = small["small"]
+    client_call_s = small["worker_cpu_seconds_per_step"] / CALLS_PER_SMALL_STEP
+    ps_call_s = small["ps_cpu_seconds_per_step"] / (CALLS_PER_SMALL_STEP + 1)  # and the coordinator's thread
+    # The fused pass of momentum, which touches twice as many arrays as sgd, so that the rate is that of memory.
+    pass_s = 1 / machine["machine"]["fused_pass_momentum"]["4"]["bytes_per_second"]
+    client_out, client_in = _per_direction(ops, "worker_cpu_seconds", client_call_s, n, n_bytes)
+    ps_in, ps_out = _per_direction(ops, "ps_cpu_seconds", ps_call_s, n, n_bytes)
+    costs = Costs(
+        client_out_s_per_byte=client_out, client_in_s_per_byte=client_in, client_call_s=client_call_s,
+        ps_in_s_per_byte=max(0.0, ps_in - 3 * pass_s), ps_out_s_per_byte=ps_out, ps_call_s=ps_call_s,
+        pass_s_per_byte=pass_s, ticket_s=ps_call_s, wake_s=0.0, cores=machine["machine"]["cores"])
+    return dataclasses.replace(costs, wake_s=_wake_s(costs, small["step_seconds"]["p50"]))
+
+
+def _wake_s(costs, step_s):
+    """The one constant that cannot be read off: with it a step of 4 KiB takes as long as it was measured to take."""
+    low, high = 0.0, step_s
+    for _ in range(40):
+        wake_s = (low + high) / 2
+        tried = dataclasses.replace(costs, wake_s=wake_s)
+        took_s = step.Run(tried, shape.exact(1, 1, SMALL_STEP_BYTES), n_steps=9).step_s()
+        low, high = (wake_s, high) if took_s < step_s else (low, wake_s)
+    return (low + high) / 2
