@@ -3,6 +3,7 @@
 #define SHARDGRAD_SHARDGRAD_H
 
 #include "shardgrad/client.h"
+#include "shardgrad/memory.h"
 #include "shardgrad/status.h"
 
 #endif
