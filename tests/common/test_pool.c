@@ -33,6 +33,23 @@ Test(pool, a_power_of_two_wastes_nothing)
     sg_pool_destroy(pool);
 }
 
+Test(pool, rounded_buffers_of_a_like_size_are_one_class_below_64_kib_and_waste_little_above)
+{
+    sg_pool *pool = sg_pool_create();
+    for (size_t n_bytes = 0; n_bytes <= 256u << 10; n_bytes += 1 + n_bytes / 9) {
+        sg_pool_buffer *buffer = sg_pool_get_rounded(pool, n_bytes), *other = NULL;
+        cr_assert_geq(buffer->n_bytes, n_bytes);
+        cr_assert_leq(buffer->n_bytes, 64 + (n_bytes <= 64u << 10 ? 2 * n_bytes : n_bytes + n_bytes / 8));
+        size_t size = buffer->n_bytes;
+        sg_pool_put(buffer);
+        if (size <= 64u << 10)
+            cr_assert_eq(other = sg_pool_get_rounded(pool, size / 2 + 1), buffer, "%zu after %zu", size / 2 + 1,
+                         n_bytes);
+        sg_pool_put(other);
+    }
+    sg_pool_destroy(pool);
+}
+
 Test(pool, a_buffer_that_was_put_is_used_again)
 {
     sg_pool *pool = sg_pool_create();
