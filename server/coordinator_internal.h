@@ -304,6 +304,8 @@ void sg_coordinator_ps_tick(sg_coordinator *c);
 void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call);
 bool sg_coordinator_members_answer_hello(sg_coordinator *c, const sg_coordinator_parked *call);
 void sg_coordinator_members_heartbeat(sg_coordinator *c, void *call);
+/* What a worker says of the newest step that it finished; the caller sees that it counts once. */
+void sg_coordinator_members_report(sg_coordinator *c, sg_coordinator_worker *worker, float loss, uint64_t examples);
 void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *worker,
                                   const Shardgrad__V1__LeaveRequest *request, void *call);
 /* Said hello, did not leave, lease not run out. */

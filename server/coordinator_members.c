@@ -194,6 +194,15 @@ bool sg_coordinator_members_answer_hello(sg_coordinator *c, const sg_coordinator
     return true;
 }
 
+void sg_coordinator_members_report(sg_coordinator *c, sg_coordinator_worker *worker, float loss, uint64_t examples)
+{
+    if (examples == 0)
+        return;
+    worker->loss = loss;
+    worker->examples += examples;
+    c->examples += examples;
+}
+
 /* --- heartbeat, leave ------------------------------------------------------------------------------------------- */
 
 void sg_coordinator_members_heartbeat(sg_coordinator *c, void *call)
@@ -238,9 +247,12 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
         return;
     }
     uint32_t index = sg_coordinator_index(c, worker);
-    for (uint32_t i = 0; worker->groups != NULL && i < c->n_groups; i++) {
-        if (worker->groups[i].finished < pushed[i]) /* it asked for no ticket since */
-            worker->groups[i].finished = pushed[i];
+    for (size_t i = 0; worker->groups != NULL && i < request->n_progress; i++) {
+        const Shardgrad__V1__GroupProgress *progress = request->progress[i];
+        if (worker->groups[progress->group].finished >= progress->pushed)
+            continue;
+        worker->groups[progress->group].finished = progress->pushed; /* it asked for no ticket since */
+        sg_coordinator_members_report(c, worker, progress->loss, progress->examples);
     }
     worker->state = SG_COORDINATOR_WORKER_LEFT;
     fence(c, index, pushed);

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,20 @@ typedef struct method {
     void (*take)(sg_coordinator *coordinator, uint64_t now_ms, const ProtobufCMessage *message, void *call);
 } method;
 
+/* Something that the coordinator wants done, decided on an rpc thread. */
+typedef struct left_over {
+    STAILQ_ENTRY(left_over) link;
+    sg_coordinator_action action;
+} left_over;
+
 struct sg_coordinator_service {
     sg_coordinator_service_options options;
+    /* Guards the coordinator, the next three and `closed`; never held while something is performed. */
+    pthread_mutex_t mutex;
     sg_coordinator *coordinator;
+    STAILQ_HEAD(, left_over) left_over; /* comes before what the coordinator has queued */
+    sg_mailbox_item perform;            /* in the mailbox: */
+    bool perform_posted;
     char *own_address;
     order_channel *channels;       /* [config.ps.n] */
     TAILQ_HEAD(, request) waiting; /* requests that are not answered */
@@ -83,7 +95,9 @@ static void on_order_done(sg_mailbox_item *item)
 {
     order *o = SG_CONTAINER_OF(item, order, done);
     if (!o->service->closed) {
+        pthread_mutex_lock(&o->service->mutex);
         sg_coordinator_on_ordered(o->service->coordinator, sg_clock_ms(), o->ps, o->life, o->status, o->message);
+        pthread_mutex_unlock(&o->service->mutex);
         perform_all(o->service);
     }
     free(o);
@@ -156,11 +170,79 @@ static void perform(sg_coordinator_service *service, const sg_coordinator_action
     }
 }
 
+static bool action_next(sg_coordinator_service *service, sg_coordinator_action *action)
+{
+    pthread_mutex_lock(&service->mutex);
+    left_over *first = STAILQ_FIRST(&service->left_over);
+    bool any = true;
+    if (first != NULL) {
+        STAILQ_REMOVE_HEAD(&service->left_over, link);
+        *action = first->action;
+    } else {
+        any = sg_coordinator_next_action(service->coordinator, action);
+    }
+    pthread_mutex_unlock(&service->mutex);
+    free(first);
+    return any;
+}
+
 static void perform_all(sg_coordinator_service *service)
 {
-    for (sg_coordinator_action action; sg_coordinator_next_action(service->coordinator, &action);
-         sg_coordinator_action_deinit(&action))
+    for (sg_coordinator_action action; action_next(service, &action); sg_coordinator_action_deinit(&action))
         perform(service, &action);
+}
+
+/* --- tickets that ride along: on an rpc thread --- */
+
+static void on_perform(sg_mailbox_item *item)
+{
+    sg_coordinator_service *service = SG_CONTAINER_OF(item, sg_coordinator_service, perform);
+    pthread_mutex_lock(&service->mutex);
+    service->perform_posted = false;
+    pthread_mutex_unlock(&service->mutex);
+    if (!service->closed)
+        perform_all(service);
+}
+
+/* With the mutex held: takes the answer to `call` out of what the coordinator has decided; the rest is left to the
+ * loop's thread. False: it has not answered. */
+static bool answer_take(sg_coordinator_service *service, const void *call, Shardgrad__V1__TicketResponse **ticket)
+{
+    bool answered = false;
+    for (sg_coordinator_action action; sg_coordinator_next_action(service->coordinator, &action);) {
+        if (action.call != call) {
+            left_over *kept = sg_xcalloc(1, sizeof *kept);
+            kept->action = action;
+            STAILQ_INSERT_TAIL(&service->left_over, kept, link);
+            continue;
+        }
+        answered = true;
+        if (action.kind == SG_COORDINATOR_REPLY) {
+            *ticket = (Shardgrad__V1__TicketResponse *)action.body;
+            action.body = NULL;
+        }
+        sg_coordinator_action_deinit(&action);
+    }
+    return answered;
+}
+
+Shardgrad__V1__TicketResponse *sg_coordinator_service_ticket(void *user, const Shardgrad__V1__TicketRequest *wanted)
+{
+    sg_coordinator_service *service = user;
+    Shardgrad__V1__TicketResponse *ticket = NULL;
+    pthread_mutex_lock(&service->mutex);
+    if (!service->closed) {
+        void *call = &ticket; /* nobody else's */
+        sg_coordinator_on_ticket(service->coordinator, sg_clock_ms(), wanted, call);
+        if (!answer_take(service, call, &ticket))
+            sg_coordinator_forget(service->coordinator, call);
+        if (!STAILQ_EMPTY(&service->left_over) && !service->perform_posted) {
+            service->perform_posted = true;
+            sg_mailbox_post(service->options.mailbox, &service->perform);
+        }
+    }
+    pthread_mutex_unlock(&service->mutex);
+    return ticket;
 }
 
 /* --- requests --- */
@@ -177,8 +259,11 @@ static void on_arrived(sg_mailbox_item *item)
         fail(service, r, SG_STOPPED, "ps 0 has stopped");
     else if (r->left)
         fail(service, r, SG_CANCELLED, "the caller has gone");
-    else
+    else {
+        pthread_mutex_lock(&service->mutex);
         r->method->take(service->coordinator, sg_clock_ms(), head, r);
+        pthread_mutex_unlock(&service->mutex);
+    }
     sg_wire_parts_deinit(&parts);
     if (!service->closed)
         perform_all(service);
@@ -192,10 +277,19 @@ static void on_left(sg_mailbox_item *item)
         free(r);
         return;
     }
-    r->left = true;
-    if (!r->taken) /* it is still on its way here */
+    if (!r->taken) { /* it is still on its way here */
+        r->left = true;
         return;
+    }
+    pthread_mutex_lock(&service->mutex);
     sg_coordinator_forget(service->coordinator, r);
+    pthread_mutex_unlock(&service->mutex);
+    perform_all(service); /* an rpc thread may have decided on it before */
+    if (r->answered) {
+        free(r);
+        return;
+    }
+    r->left = true;
     fail(service, r, SG_CANCELLED, "the caller has gone");
 }
 
@@ -257,6 +351,9 @@ sg_coordinator_service *sg_coordinator_service_create(const sg_coordinator_servi
     service->options = *options;
     service->coordinator = sg_coordinator_create(options->config);
     service->channels = sg_xcalloc(options->config->ps.n, sizeof *service->channels);
+    pthread_mutex_init(&service->mutex, NULL);
+    STAILQ_INIT(&service->left_over);
+    service->perform.run = on_perform;
     TAILQ_INIT(&service->waiting);
     const method methods[] = {
 #define X(verb, Type)                                                                                                  \
@@ -284,19 +381,25 @@ void sg_coordinator_service_set_own_address(sg_coordinator_service *service, con
 
 void sg_coordinator_service_tick(sg_coordinator_service *service, uint64_t now_ms)
 {
+    pthread_mutex_lock(&service->mutex);
     sg_coordinator_tick(service->coordinator, now_ms);
+    pthread_mutex_unlock(&service->mutex);
     perform_all(service);
 }
 
 void sg_coordinator_service_stop(sg_coordinator_service *service, uint64_t now_ms)
 {
+    pthread_mutex_lock(&service->mutex);
     sg_coordinator_stop(service->coordinator, now_ms);
+    pthread_mutex_unlock(&service->mutex);
     perform_all(service);
 }
 
 void sg_coordinator_service_close(sg_coordinator_service *service)
 {
+    pthread_mutex_lock(&service->mutex);
     service->closed = true;
+    pthread_mutex_unlock(&service->mutex);
     for (request *r = TAILQ_FIRST(&service->waiting), *next; r; r = next) {
         next = TAILQ_NEXT(r, link);
         fail(service, r, SG_STOPPED, "ps 0 has stopped");
@@ -311,7 +414,13 @@ void sg_coordinator_service_destroy(sg_coordinator_service *service)
     for (size_t i = 0; i < service->options.config->ps.n; i++)
         free(service->channels[i].address);
     free(service->channels);
+    for (left_over *first; (first = STAILQ_FIRST(&service->left_over)) != NULL;) {
+        STAILQ_REMOVE_HEAD(&service->left_over, link);
+        sg_coordinator_action_deinit(&first->action);
+        free(first);
+    }
     sg_coordinator_destroy(service->coordinator);
+    pthread_mutex_destroy(&service->mutex);
     free(service->own_address);
     free(service);
 }

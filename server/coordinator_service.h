@@ -1,7 +1,8 @@
 /* server/coordinator_service.h - the coordinator on the network: rpc calls go to the loop of ps 0, through the
  * coordinator, and back; its orders go out to every ps, its own included.
  *
- * Threads: rpc threads take requests apart and post them; everything else happens on the loop's thread. */
+ * Threads: rpc threads take requests apart and post them, and ask for tickets that ride along with a push; everything
+ * else happens on the loop's thread. */
 #ifndef SG_SERVER_COORDINATOR_SERVICE_H
 #define SG_SERVER_COORDINATOR_SERVICE_H
 
@@ -9,6 +10,7 @@
 #include "common/rpc_client.h"
 #include "common/rpc_server.h"
 #include "server/mailbox.h"
+#include "shardgrad/v1/coordinator.pb-c.h"
 
 typedef struct sg_coordinator_service sg_coordinator_service;
 
@@ -31,6 +33,9 @@ void sg_coordinator_service_methods(sg_coordinator_service *service,
 
 /* Where ps 0 is reached from itself: its orders go there, whatever it advertises. Before the loop runs. */
 void sg_coordinator_service_set_own_address(sg_coordinator_service *service, const char *address);
+/* What a ticket request gets that came with a push, freed by protobuf_c_message_free_unpacked; NULL if nothing can be
+ * had at once: then it is to be asked by a call of its own. Any thread; `user` is the service. */
+Shardgrad__V1__TicketResponse *sg_coordinator_service_ticket(void *user, const Shardgrad__V1__TicketRequest *wanted);
 void sg_coordinator_service_tick(sg_coordinator_service *service, uint64_t now_ms);
 /* This ps was told to stop; on_end follows. */
 void sg_coordinator_service_stop(sg_coordinator_service *service, uint64_t now_ms);

@@ -117,8 +117,9 @@ static void received_release(void *owner)
     sg_pool_free(r);
 }
 
-/* The references to the versions go over to the reply. */
-static void reply_push_pull(sg_pool *pool, sg_rpc_call *call, const sg_store_pushed *pushed)
+/* The references to the versions go over to the reply. ticket may be NULL. */
+static void reply_push_pull(sg_pool *pool, sg_rpc_call *call, const sg_store_pushed *pushed,
+                            Shardgrad__V1__TicketResponse *ticket)
 {
     size_t n = pushed->n_versions;
     sg_wire_piece *pieces = sg_pool_alloc(pool, n * sizeof *pieces);
@@ -128,6 +129,7 @@ static void reply_push_pull(sg_pool *pool, sg_rpc_call *call, const sg_store_pus
     response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     response.versions = sg_pool_alloc(pool, n * sizeof *response.versions);
     response.n_versions = n;
+    response.ticket = ticket;
     for (size_t i = 0; i < n; i++) {
         response.versions[i] = pushed->versions[i]->step;
         pieces[i] = piece_of(pushed->versions[i]);
@@ -143,6 +145,12 @@ static void reply_push(sg_rpc_call *call, const sg_store_pushed *pushed)
     response.non_finite = pushed->non_finite;
     response.n_non_finite = pushed->n_non_finite;
     sg_rpc_call_reply(call, &response.base, NULL, 0);
+}
+
+static Shardgrad__V1__TicketResponse *ticket_get(const sg_parameter_service *service,
+                                                 const Shardgrad__V1__TicketRequest *request)
+{
+    return request == NULL || service->ticket == NULL ? NULL : service->ticket(service->ticket_user, request);
 }
 
 /* Both kinds, whose requests are the same. */
@@ -167,13 +175,17 @@ static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_va
                               .versions =
                                   wants_values ? sg_pool_alloc(pool, request->n_slices * sizeof(sg_version *)) : NULL};
     sg_status status = sg_store_push(service->store, sg_clock_ms(), request, &data, &pushed, &err);
+    Shardgrad__V1__TicketResponse *ticket =
+        status == SG_OK && wants_values ? ticket_get(service, request->ticket) : NULL;
     received_release(r);
     if (status != SG_OK)
         sg_rpc_call_fail(call, status, "%s", err.message);
     else if (wants_values)
-        reply_push_pull(pool, call, &pushed);
+        reply_push_pull(pool, call, &pushed, ticket);
     else
         reply_push(call, &pushed);
+    if (ticket != NULL)
+        protobuf_c_message_free_unpacked(&ticket->base, NULL);
     sg_pool_free(pushed.non_finite);
     sg_pool_free(pushed.versions);
 }

@@ -11,6 +11,9 @@
 typedef struct sg_parameter_service {
     sg_store *store; /* its options' answer_pull must be sg_parameter_service_answer_pull, and user this service */
     uint64_t message_bytes; /* bound of the data of one request */
+    /* Gets the ticket that a push asks for, or NULL; in ps 0, NULL elsewhere. See sg_coordinator_service_ticket. */
+    Shardgrad__V1__TicketResponse *(*ticket)(void *user, const Shardgrad__V1__TicketRequest *request);
+    void *ticket_user;
 } sg_parameter_service;
 
 #define SG_PARAMETER_SERVICE_METHODS 6

@@ -235,15 +235,18 @@ static void create_parts(sg_ps *ps)
                                                     .log = ps->options.log,
                                                     .answer_pull = sg_parameter_service_answer_pull,
                                                     .user = &ps->parameter_service});
-    ps->parameter_service = (sg_parameter_service){ps->store, config->message_bytes};
-    if (ps->options.index == 0)
-        ps->coordinator_service =
-            sg_coordinator_service_create(&(sg_coordinator_service_options){.config = config,
-                                                                            .mailbox = &ps->mailbox,
-                                                                            .client = ps->client,
-                                                                            .log = ps->options.log,
-                                                                            .on_end = on_coordinator_end,
-                                                                            .user = ps});
+    ps->parameter_service = (sg_parameter_service){.store = ps->store, .message_bytes = config->message_bytes};
+    if (ps->options.index != 0)
+        return;
+    ps->coordinator_service =
+        sg_coordinator_service_create(&(sg_coordinator_service_options){.config = config,
+                                                                        .mailbox = &ps->mailbox,
+                                                                        .client = ps->client,
+                                                                        .log = ps->options.log,
+                                                                        .on_end = on_coordinator_end,
+                                                                        .user = ps});
+    ps->parameter_service.ticket = sg_coordinator_service_ticket;
+    ps->parameter_service.ticket_user = ps->coordinator_service;
 }
 
 static sg_status serve(sg_ps *ps, sg_error *err)

@@ -134,6 +134,7 @@ typedef struct sim_ps {
     uint64_t life;
     sg_store *store;
     sg_coordinator *coordinator; /* ps 0 */
+    ProtobufCMessage *ticket;    /* that a push asks for; its address is the `call` */
     uint64_t register_at_ms, accepted_ms, sent_ms;
     bool registering, registered, stopping, says_stopping, said_stopping;
     uint64_t end_at_ms; /* 0: not yet */

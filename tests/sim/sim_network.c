@@ -14,6 +14,9 @@
 #define USUAL_MS   15u
 #define RESET_MS   80u
 #define REFUSED_MS 5u
+/* A worker that sends slice after slice has so many calls to one ps on their way, most of which wait for others there:
+ * one of those that follow must be answered at once. */
+#define SURE_AFTER_NEWS 8u
 
 ProtobufCMessage *sim_copy(const ProtobufCMessage *message)
 {
@@ -71,7 +74,7 @@ static void on_deadline(sim *s, const sim_event *event)
     if (event->number == SG_TIMEOUT && call->lost)
         link_of(s, call)->n_silent--;
     if (!call->settled)
-        link_of(s, call)->sure = 2;
+        link_of(s, call)->sure = SURE_AFTER_NEWS;
     snprintf(text, sizeof text, event->number == SG_TIMEOUT ? "ps %u did not answer in time" : "no connection to ps %u",
              call->to);
     hand_back(s, call, (sg_status)event->number, text, NULL, NULL);

@@ -86,10 +86,24 @@ static void reply(sim *s, const sg_coordinator_action *action)
     sim_answer(s, arrival, SG_OK, "", action->body);
 }
 
+/* The answer to a ticket request that came with a push. */
+static bool rides(sim_ps *ps, sg_coordinator_action *action)
+{
+    if (action->call != &ps->ticket)
+        return false;
+    if (action->kind == SG_COORDINATOR_REPLY) {
+        ps->ticket = action->body;
+        action->body = NULL;
+    }
+    return true;
+}
+
 static void drain(sim *s, sim_ps *ps)
 {
     for (sg_coordinator_action action; sg_coordinator_next_action(ps->coordinator, &action);
          sg_coordinator_action_deinit(&action)) {
+        if (rides(ps, &action))
+            continue;
         switch (action.kind) {
         case SG_COORDINATOR_REPLY:
             reply(s, &action);
@@ -211,15 +225,33 @@ static void arrive_initialize(sim *s, sim_ps *ps, sim_arrival *arrival)
     sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
 }
 
-static void answer_push_pull(sim *s, sim_arrival *arrival, sg_version **versions, size_t n)
+/* As sg_coordinator_service_ticket does. */
+static void ticket_get(sim *s, sim_ps *ps, const Shardgrad__V1__TicketRequest *request)
+{
+    ps->ticket = NULL;
+    if (request == NULL || ps->coordinator == NULL)
+        return;
+    sg_coordinator_on_ticket(ps->coordinator, s->now_ms, request, &ps->ticket);
+    drain(s, ps);
+    sg_coordinator_forget(ps->coordinator, &ps->ticket);
+    if (ps->ticket != NULL)
+        sim_oracle_ticket(s, request->incarnation, (const Shardgrad__V1__TicketResponse *)ps->ticket);
+}
+
+static void answer_push_pull(sim *s, sim_ps *ps, sim_arrival *arrival, sg_version **versions, size_t n)
 {
     uint64_t numbers[SIM_MAX_SLICES];
     take_values(arrival, versions, n, numbers);
+    ticket_get(s, ps, ((const Shardgrad__V1__PushRequest *)arrival->call->body)->ticket);
     Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
     response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     response.versions = numbers;
     response.n_versions = n;
+    response.ticket = (Shardgrad__V1__TicketResponse *)ps->ticket;
     sim_answer(s, arrival, SG_OK, "", &response.base);
+    if (ps->ticket != NULL)
+        protobuf_c_message_free_unpacked(ps->ticket, NULL);
+    ps->ticket = NULL;
 }
 
 /* The bytes of a push as they were received, in two pieces; gone when nobody needs them any more. */
@@ -271,7 +303,7 @@ static void arrive_push(sim *s, sim_ps *ps, sim_arrival *arrival)
     received_release(r);
     sim_oracle_pushed(s, arrival->call, status);
     if (status == SG_OK && arrival->call->wants_values) {
-        answer_push_pull(s, arrival, versions, pushed.n_versions);
+        answer_push_pull(s, ps, arrival, versions, pushed.n_versions);
         return;
     }
     Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;

@@ -127,6 +127,21 @@ static bool hold(fake_ps *ps, sg_rpc_call *call, bool wanted)
     return wanted;
 }
 
+/* The next ticket, made of these parts. */
+static void ticket_make(const Shardgrad__V1__TicketRequest *request, Shardgrad__V1__Step *step,
+                        Shardgrad__V1__TicketResponse *reply)
+{
+    static uint8_t members[] = {1};
+    shardgrad__v1__step__init(step);
+    step->group = request->group;
+    step->step = step->iteration = request->received;
+    step->members = (ProtobufCBinaryData){.data = members, .len = 1};
+    step->learning_rate = 0.25f;
+    shardgrad__v1__ticket_response__init(reply);
+    reply->step = step;
+    reply->size = 1;
+}
+
 static void ticket(void *user, sg_rpc_call *call)
 {
     fake_ps *ps = user;
@@ -135,18 +150,13 @@ static void ticket(void *user, sg_rpc_call *call)
         return;
     const Shardgrad__V1__TicketRequest *request = (const Shardgrad__V1__TicketRequest *)parts.head;
     pthread_mutex_lock(&ps->mutex);
+    ps->n_tickets++;
     ps->reported_examples += request->examples;
     const bool held = hold(ps, call, ps->hold_tickets);
     pthread_mutex_unlock(&ps->mutex);
-    uint8_t members[] = {1};
-    Shardgrad__V1__Step step = SHARDGRAD__V1__STEP__INIT;
-    step.group = request->group;
-    step.step = step.iteration = request->received;
-    step.members = (ProtobufCBinaryData){.data = members, .len = 1};
-    step.learning_rate = 0.25f;
-    Shardgrad__V1__TicketResponse reply = SHARDGRAD__V1__TICKET_RESPONSE__INIT;
-    reply.step = &step;
-    reply.size = 1;
+    Shardgrad__V1__Step step;
+    Shardgrad__V1__TicketResponse reply;
+    ticket_make(request, &step, &reply);
     if (!held)
         sg_rpc_call_reply(call, &reply.base, NULL, 0);
     sg_wire_parts_deinit(&parts);
@@ -234,6 +244,13 @@ static void push_pull(void *user, sg_rpc_call *call)
     Shardgrad__V1__PushPullResponse reply = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
     for (size_t i = 0; i < request->n_slices; i++)
         versions[i] = request->steps[i] + 1;
+    Shardgrad__V1__Step step;
+    Shardgrad__V1__TicketResponse with;
+    if (!held && request->ticket != NULL && !ps->no_rides) {
+        ps->reported_examples += request->ticket->examples;
+        ticket_make(request->ticket, &step, &with);
+        reply.ticket = &with;
+    }
     pthread_mutex_unlock(&ps->mutex);
     reply.versions = versions;
     reply.n_versions = bare ? 0 : request->n_slices;
@@ -285,9 +302,16 @@ static void heartbeat(void *user, sg_rpc_call *call)
 static void leave(void *user, sg_rpc_call *call)
 {
     fake_ps *ps = user;
+    sg_wire_parts parts;
+    if (!open_call(call, &shardgrad__v1__leave_request__descriptor, &parts))
+        return;
+    const Shardgrad__V1__LeaveRequest *request = (const Shardgrad__V1__LeaveRequest *)parts.head;
     pthread_mutex_lock(&ps->mutex);
     ps->n_leaves++;
+    for (size_t i = 0; i < request->n_progress; i++)
+        ps->reported_examples += request->progress[i]->examples;
     pthread_mutex_unlock(&ps->mutex);
+    sg_wire_parts_deinit(&parts);
     Shardgrad__V1__LeaveResponse reply = SHARDGRAD__V1__LEAVE_RESPONSE__INIT;
     sg_rpc_call_reply(call, &reply.base, NULL, 0);
 }

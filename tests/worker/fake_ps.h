@@ -18,10 +18,10 @@ typedef struct fake_ps {
     char address[64];
     pthread_mutex_t mutex;
     /* what it is to do; set through fake_ps_set */
-    bool async, hold_pulls, hold_push_pulls, hold_tickets, short_pulls, bare_answers;
+    bool async, hold_pulls, hold_push_pulls, hold_tickets, short_pulls, bare_answers, no_rides;
     sg_status refuse_hello, refuse_push;
     /* what it has seen */
-    uint32_t n_hellos, n_leaves, n_heartbeats, n_pulls, n_push_pulls;
+    uint32_t n_hellos, n_leaves, n_heartbeats, n_pulls, n_push_pulls, n_tickets;
     uint64_t last_weight, reported_examples;
     /* its values */
     sg_plan *plan;

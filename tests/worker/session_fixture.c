@@ -113,19 +113,28 @@ static void answer_hello(peer *p, sg_session_action *take_call)
     peer_answer(p, take_call, &reply.base);
 }
 
+/* The ticket of this step, made of these parts. */
+static void ticket_make(const peer *p, uint32_t group, uint64_t number, Shardgrad__V1__Step *step,
+                        Shardgrad__V1__TicketResponse *reply)
+{
+    static uint8_t members[] = {3};
+    shardgrad__v1__step__init(step);
+    step->group = group;
+    step->step = step->iteration = number;
+    step->members = (ProtobufCBinaryData){.data = members, .len = 1};
+    step->hyper = 1;
+    step->learning_rate = 0.5f;
+    shardgrad__v1__ticket_response__init(reply);
+    reply->step = step;
+    reply->rank = p->mode == SG_MODE_SYNC ? 1 : 0;
+    reply->size = p->mode == SG_MODE_SYNC ? 2 : 1;
+}
+
 static void answer_ticket(peer *p, sg_session_action *take_call, uint64_t number)
 {
-    uint8_t members[] = {3};
-    Shardgrad__V1__Step step = SHARDGRAD__V1__STEP__INIT;
-    step.group = ((const Shardgrad__V1__TicketRequest *)take_call->body)->group;
-    step.step = step.iteration = number;
-    step.members = (ProtobufCBinaryData){.data = members, .len = 1};
-    step.hyper = 1;
-    step.learning_rate = 0.5f;
-    Shardgrad__V1__TicketResponse reply = SHARDGRAD__V1__TICKET_RESPONSE__INIT;
-    reply.step = &step;
-    reply.rank = p->mode == SG_MODE_SYNC ? 1 : 0;
-    reply.size = p->mode == SG_MODE_SYNC ? 2 : 1;
+    Shardgrad__V1__Step step;
+    Shardgrad__V1__TicketResponse reply;
+    ticket_make(p, ((const Shardgrad__V1__TicketRequest *)take_call->body)->group, number, &step, &reply);
     peer_answer(p, take_call, &reply.base);
 }
 
@@ -138,8 +147,8 @@ static void answer_pull(peer *p, sg_session_action *take_call)
     peer_answer(p, take_call, &reply.base);
 }
 
-/* With the versions that the push makes. */
-static void answer_push_pull(peer *p, sg_session_action *take_call)
+/* With the versions that the push makes, and a ticket or NULL. */
+static void answer_push_pull(peer *p, sg_session_action *take_call, Shardgrad__V1__TicketResponse *ticket)
 {
     const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)take_call->body;
     uint64_t versions[PEER_MAX_SLICES];
@@ -148,7 +157,16 @@ static void answer_push_pull(peer *p, sg_session_action *take_call)
         versions[i] = request->steps[i] + 1;
     reply.n_versions = request->n_slices;
     reply.versions = versions;
+    reply.ticket = ticket;
     peer_answer(p, take_call, &reply.base);
+}
+
+void peer_answer_riding(peer *p, sg_session_action *take_call, uint64_t number)
+{
+    Shardgrad__V1__Step step;
+    Shardgrad__V1__TicketResponse ticket;
+    ticket_make(p, ((const Shardgrad__V1__PushRequest *)take_call->body)->ticket->group, number, &step, &ticket);
+    answer_push_pull(p, take_call, &ticket);
 }
 
 void peer_answer_bare(peer *p, sg_session_action *take_call)
@@ -190,7 +208,7 @@ void peer_answer_well(peer *p, sg_session_action *take_call, uint64_t step)
         answer_pull(p, take_call);
         break;
     case SG_SESSION_PUSH_PULL:
-        answer_push_pull(p, take_call);
+        answer_push_pull(p, take_call, NULL);
         break;
     case SG_SESSION_HEARTBEAT:
         peer_answer(p, take_call, &heartbeat.base);

@@ -44,6 +44,8 @@ void peer_fail(peer *p, sg_session_action *take_call, sg_status status, const ch
 void peer_answer_well(peer *p, sg_session_action *take_call, uint64_t step);
 /* A push_pull: acknowledged, without values. */
 void peer_answer_bare(peer *p, sg_session_action *take_call);
+/* A push_pull that asks for a ticket: with its values, and this ticket. */
+void peer_answer_riding(peer *p, sg_session_action *take_call, uint64_t number);
 void peer_answer_all(peer *p, sg_session_method method);
 
 /* The end of this task, which must have come; NULL if not. Valid until the next. */

@@ -147,7 +147,6 @@ Test(client, the_loop_of_the_manual_adds_up_exactly)
         cr_assert_eq(value[i], 21);
     for (size_t i = 0; i < 8; i++)
         cr_assert_eq(other_value[i], -7);
-    await_reported(80);
     sg_client_info info;
     sg_client_get_info(client, &info);
     cr_assert_eq(info.pushed_bytes, 10 * (N + 8) * sizeof(float));
@@ -156,6 +155,20 @@ Test(client, the_loop_of_the_manual_adds_up_exactly)
     cr_assert_eq(info.n_ps, 1);
     sg_client_close(client);
     cr_assert_eq(fake_ps_count(ps, &ps->n_leaves), 1);
+    cr_assert_eq(fake_ps_get(ps, &ps->reported_examples), 80);
+    cr_assert_eq(fake_ps_count(ps, &ps->n_tickets), 2, "the tickets but the first two come with the pushes");
+}
+
+Test(client, a_ticket_that_does_not_come_with_the_push_is_asked_for)
+{
+    fake_ps_set(ps, no_rides, true);
+    sg_client *client = open_declared(variables, 1);
+    sg_step step = {.examples = 1};
+    for (begin(client, &step); step.number < 5; begin(client, &step))
+        cr_assert_eq(sg_client_end_step(client, &step, NULL), SG_OK);
+    sg_client_close(client);
+    cr_assert_eq(fake_ps_get(ps, &ps->reported_examples), 5);
+    cr_assert_geq(fake_ps_count(ps, &ps->n_tickets), 6);
 }
 
 Test(client, async_steps_bring_the_newest_values)
@@ -213,7 +226,6 @@ static void push_pull_steps(bool bare)
             sg_op_destroy(ops[i]);
         }
     }
-    await_reported(15);
     sg_client_info info;
     sg_client_get_info(client, &info);
     cr_assert_eq(info.pushed_bytes, 3 * (N + 8) * sizeof(float));
@@ -221,6 +233,7 @@ static void push_pull_steps(bool bare)
     cr_assert_eq(fake_ps_count(ps, &ps->n_pulls), bare ? 6 : 0);
     cr_assert_eq(fake_ps_count(ps, &ps->n_push_pulls), 6);
     sg_client_close(client);
+    cr_assert_eq(fake_ps_get(ps, &ps->reported_examples), 15);
 }
 
 Test(client, a_push_pull_brings_the_values_that_it_makes)
@@ -259,8 +272,8 @@ Test(client, a_step_begins_while_its_values_are_on_their_way_if_the_caller_wants
     cr_assert_eq(sg_op_wait(op, UINT64_MAX, NULL), SG_OK);
     sg_op_destroy(op);
     begin(client, &step);
-    await_reported(6);
     sg_client_close(client);
+    cr_assert_eq(fake_ps_get(ps, &ps->reported_examples), 6);
 }
 
 static void steps_of_every_kind(sg_client *client, int n)

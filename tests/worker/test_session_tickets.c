@@ -32,6 +32,13 @@ static uint64_t send(const sg_step *step)
     return task;
 }
 
+static void push_only(const sg_step *step)
+{
+    uint64_t task;
+    cr_assert_eq(sg_session_push(p.session, p.now_ms, UINT64_MAX, step, 4, peer_slices, 4, &task, NULL), SG_OK);
+    peer_drain(&p);
+}
+
 static const Shardgrad__V1__TicketRequest *asked(const sg_session_action *call)
 {
     return (const Shardgrad__V1__TicketRequest *)call->body;
@@ -52,8 +59,13 @@ static uint64_t begin_two(sg_step *first, sg_step *second)
 Test(session_tickets, the_next_step_begins_once_this_one_was_handed_over_and_counts_once_it_is_acknowledged)
 {
     begin(SG_MODE_SYNC);
-    sg_step first, second;
+    sg_step first, second, third;
     begin_two(&first, &second);
+    const uint64_t task = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices, 4);
+    peer_drain(&p);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    peer_expect(&p, task, SG_OK);
+    push_only(&second);
     cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0, "a third ticket is held");
     while (peer_count(&p, SG_SESSION_PUSH_PULL) > 0) {
         cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0);
@@ -66,6 +78,10 @@ Test(session_tickets, the_next_step_begins_once_this_one_was_handed_over_and_cou
     cr_assert_eq(asked(&call)->loss, 1.5f);
     cr_assert_eq(asked(&call)->examples, 64);
     peer_answer_well(&p, &call, 2);
+    peer_answer_all(&p, SG_SESSION_PUSH);
+    sg_session_finish(p.session, p.now_ms, &second);
+    cr_assert(sg_session_ticket_take(p.session, p.now_ms, 0, &third));
+    cr_assert_eq(third.number, 2);
 }
 
 Test(session_tickets, a_step_is_pushed_only_when_all_its_values_have_come)
@@ -204,4 +220,118 @@ Test(session_tickets, what_is_missing_of_a_step_is_what_no_request_brings)
         peer_answer_bare(&p, &call);
         cr_assert_eq(sg_session_missing(p.session, &step, slices), 0);
     }
+}
+
+/* --- tickets that ride along with a push ---------------------------------------------------------------------- */
+
+static const Shardgrad__V1__TicketRequest *riding(const sg_session_action *call)
+{
+    return ((const Shardgrad__V1__PushRequest *)call->body)->ticket;
+}
+
+/* Answers all push_pulls; with the ticket of this step where one is asked for. Returns how many asked. */
+static size_t answer_riding(uint64_t number, Shardgrad__V1__TicketRequest *request)
+{
+    size_t n = 0;
+    peer_drain(&p);
+    while (peer_count(&p, SG_SESSION_PUSH_PULL) > 0) {
+        sg_session_action call = peer_take(&p, SG_SESSION_PUSH_PULL);
+        if (riding(&call) == NULL) {
+            peer_answer_well(&p, &call, 0);
+            continue;
+        }
+        cr_assert_eq(call.target, 0, "ps %u has no coordinator", call.target);
+        *request = *riding(&call);
+        peer_answer_riding(&p, &call, number);
+        n++;
+    }
+    return n;
+}
+
+/* The tickets of steps 0 and 1 are asked for by themselves; from then on they ride. Step 1 is begun. */
+static sg_step begin_riding(void)
+{
+    sg_step first, second;
+    Shardgrad__V1__TicketRequest request;
+    begin_two(&first, &second);
+    cr_assert_eq(answer_riding(0, &request), 0, "two tickets are held");
+    return second;
+}
+
+Test(session_tickets, the_next_ticket_rides_with_the_push_and_the_report_with_it)
+{
+    begin(SG_MODE_SYNC);
+    sg_step step = begin_riding();
+    for (uint64_t number = 1; number < 5; number++) {
+        cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0);
+        send(&step);
+        step.loss = (float)number;
+        step.examples = 10 * number;
+        sg_session_finish(p.session, p.now_ms, &step);
+        Shardgrad__V1__TicketRequest request;
+        cr_assert_eq(answer_riding(number + 1, &request), 1);
+        cr_assert_eq(request.received, number + 1);
+        cr_assert_eq(request.finished, number);
+        cr_assert_eq(request.examples, number == 1 ? 64 : 10 * (number - 1));
+        cr_assert(sg_session_ticket_take(p.session, p.now_ms, 0, &step));
+        cr_assert_eq(step.number, number + 1);
+    }
+    const uint64_t leave = sg_session_leave(p.session, p.now_ms, UINT64_MAX);
+    sg_session_action call = peer_take(&p, SG_SESSION_LEAVE);
+    const Shardgrad__V1__LeaveRequest *goodbye = (const Shardgrad__V1__LeaveRequest *)call.body;
+    cr_assert_eq(goodbye->progress[0]->pushed, 5);
+    cr_assert_eq(goodbye->progress[0]->loss, 4);
+    cr_assert_eq(goodbye->progress[0]->examples, 40, "the last step was not reported");
+    peer_answer_well(&p, &call, 0);
+    peer_expect(&p, leave, SG_OK);
+}
+
+Test(session_tickets, a_push_that_brings_no_ticket_lets_it_be_asked_for_and_the_report_is_not_lost)
+{
+    begin(SG_MODE_SYNC);
+    sg_step step = begin_riding();
+    const uint64_t task = send(&step);
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+    peer_expect(&p, task, SG_OK);
+    sg_session_action call = peer_take(&p, SG_SESSION_TICKET);
+    cr_assert_eq(asked(&call)->received, 2);
+    cr_assert_eq(asked(&call)->examples, 64);
+    peer_answer_well(&p, &call, 2);
+    cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0);
+}
+
+Test(session_tickets, who_waits_for_a_ticket_does_not_wait_for_a_push)
+{
+    begin(SG_MODE_SYNC);
+    sg_step step = begin_riding();
+    push_only(&step); /* it asks for none */
+    peer_answer_all(&p, SG_SESSION_PUSH);
+    sg_session_action call = peer_take(&p, SG_SESSION_TICKET);
+    peer_answer_well(&p, &call, 2);
+    sg_session_finish(p.session, p.now_ms, &step);
+    cr_assert(sg_session_ticket_take(p.session, p.now_ms, 0, &step));
+}
+
+Test(session_tickets, a_repeated_push_asks_for_the_same_ticket)
+{
+    begin(SG_MODE_SYNC);
+    sg_step step = begin_riding();
+    send(&step);
+    sg_session_action call = peer_take(&p, SG_SESSION_PUSH_PULL);
+    while (riding(&call) == NULL) {
+        peer_answer_well(&p, &call, 0);
+        call = peer_take(&p, SG_SESSION_PUSH_PULL);
+    }
+    const Shardgrad__V1__TicketRequest request = *riding(&call);
+    peer_fail(&p, &call, SG_UNAVAILABLE, "lost");
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+    peer_advance(&p, 60);
+    cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0);
+    call = peer_take(&p, SG_SESSION_PUSH_PULL);
+    cr_assert_not_null(riding(&call));
+    cr_assert_eq(riding(&call)->received, request.received);
+    cr_assert_eq(riding(&call)->examples, request.examples);
+    peer_answer_riding(&p, &call, 2);
+    sg_session_finish(p.session, p.now_ms, &step);
+    cr_assert(sg_session_ticket_take(p.session, p.now_ms, 0, &step));
 }

@@ -263,8 +263,10 @@ static const char *task_waits_for(sg_session *session, const sg_session_task *ta
     const sg_session_request *request;
     TAILQ_FOREACH(request, &session->active, link)
     {
-        const sg_session_task *of =
-            request->method == SG_SESSION_TICKET ? session->groups[request->group].task : request->task;
+        const sg_session_task *of = request->task;
+        if (task->kind == SG_SESSION_TASK_TICKET &&
+            (request == session->groups[task->group].asking || request == session->groups[task->group].riding))
+            of = task;
         if (of != task)
             continue;
         bool coordinator = request->target == SG_SESSION_COORDINATOR;

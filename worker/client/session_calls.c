@@ -152,6 +152,8 @@ static void request_detach(sg_session *session, sg_session_request *request)
         session->n_pushes--;
     if (request->method == SG_SESSION_TICKET && session->groups[request->group].asking == request)
         session->groups[request->group].asking = NULL;
+    if (request->method == SG_SESSION_PUSH_PULL && session->groups[request->group].riding == request)
+        session->groups[request->group].riding = NULL;
     if (request->task != NULL)
         request->task->n_requests--;
 }

@@ -81,12 +81,18 @@ typedef struct push_plan {
     uint64_t weight;
 } push_plan;
 
+/* A push may ask for the next ticket. */
+typedef struct push_body {
+    Shardgrad__V1__PushRequest request;
+    Shardgrad__V1__TicketRequest ticket;
+} push_body;
+
 static void push_add(sg_session *session, void *user, uint32_t ps, const sg_session_pack_list *list)
 {
     const push_plan *push = user;
     sg_session_held_ticket *ticket = push->held->ticket;
     uint64_t *steps;
-    sg_session_message *message = sg_session_pack_message(session, list, sizeof(Shardgrad__V1__PushRequest), &steps);
+    sg_session_message *message = sg_session_pack_message(session, list, sizeof(push_body), &steps);
     Shardgrad__V1__PushRequest *request = (Shardgrad__V1__PushRequest *)message->body;
     shardgrad__v1__push_request__init(request);
     for (size_t i = 0; i < message->n_slices; i++)
@@ -102,8 +108,15 @@ static void push_add(sg_session *session, void *user, uint32_t ps, const sg_sess
     request->steps = steps;
     message->ticket = ticket;
     atomic_fetch_add_explicit(&ticket->n_references, 1, memory_order_relaxed);
-    sg_session_request_add_data(session, push->task, push->method, ps, message, ticket->step.step)->weighs =
-        push->weight != 0;
+    push_body *body = (push_body *)message->body;
+    const bool rides = push->method == SG_SESSION_PUSH_PULL && ps == 0 &&
+                       sg_session_ticket_ride(session, ticket->step.group, &body->ticket);
+    request->ticket = rides ? &body->ticket : NULL;
+    sg_session_request *made =
+        sg_session_request_add_data(session, push->task, push->method, ps, message, ticket->step.step);
+    made->weighs = push->weight != 0;
+    if (rides)
+        session->groups[ticket->step.group].riding = made;
 }
 
 static sg_status push_check_slice(const sg_session *session, const sg_step *step, uint32_t index, sg_error *err)
@@ -135,12 +148,17 @@ static sg_status push_check(const sg_session *session, const sg_session_held *he
     return status;
 }
 
-static void push_hand_over(sg_session *session, push_plan *push, const sg_step *step, const uint32_t *slices, size_t n)
+static void push_hand_over(sg_session *session, uint64_t now_ms, push_plan *push, const sg_step *step,
+                           const uint32_t *slices, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         session->slices[slices[i]].pushed = step->number + 1;
     push->held->n_handed_over += (uint32_t)n;
     push->task->group = step->group;
+    sg_session_group *group = &session->groups[step->group];
+    group->rides = push->method == SG_SESSION_PUSH_PULL && group->on_coordinator;
+    if (!group->rides)
+        sg_session_ticket_offer(session, now_ms, step->group);
     sg_session_pack(session, slices, n, push_add, push);
     if (push->task->n_requests == 0)
         sg_session_task_end(session, push->task, NULL, SG_OK, "%s", "");
@@ -168,7 +186,7 @@ static sg_status push_begin(sg_session *session, uint64_t now_ms, uint64_t deadl
         push_plan push = {.method = method, .held = held, .weight = weight};
         push.task = sg_session_task_add(session, SG_SESSION_TASK_PUSH, now_ms, deadline_ms);
         *task = push.task->number;
-        push_hand_over(session, &push, step, sorted, n_slices);
+        push_hand_over(session, now_ms, &push, step, sorted, n_slices);
         sg_session_send_due(session, now_ms);
     }
     sg_pool_free(taken);
@@ -323,6 +341,9 @@ static void push_pull_answered(sg_session *session, uint64_t now_ms, sg_session_
                                const Shardgrad__V1__PushPullResponse *reply)
 {
     const uint64_t version = sg_session_is_sync(session) ? request->at + 1 : 0;
+    const Shardgrad__V1__TicketRequest *asked = ((const Shardgrad__V1__PushRequest *)request->message->body)->ticket;
+    if (asked != NULL)
+        sg_session_ticket_rode(session, now_ms, request->group, asked, reply->ticket);
     push_acknowledged(session, now_ms, request, reply->n_non_finite);
     if (reply->n_versions > 0)
         pulled(session, request, version, reply->versions, reply->n_versions);

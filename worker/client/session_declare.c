@@ -112,7 +112,9 @@ static void groups_make(sg_session *session, const sg_variable *variables)
     for (uint32_t i = 0; i < plan->n_slices; i++) {
         session->slices[i].version = SG_SESSION_NO_VERSION;
         session->slices[i].trained = !variables[plan->slices[i].variable].frozen;
-        session->groups[plan->slices[i].group].n_slices += session->slices[i].trained;
+        sg_session_group *group = &session->groups[plan->slices[i].group];
+        group->n_slices += session->slices[i].trained;
+        group->on_coordinator = group->on_coordinator || (session->slices[i].trained && plan->slices[i].ps == 0);
     }
     for (uint32_t i = 0; i < plan->n_groups; i++) {
         session->groups[i].slices = sg_xcalloc(session->groups[i].n_slices + 1u, sizeof(uint32_t));

@@ -130,10 +130,14 @@ typedef struct sg_session_group {
     /* Sync: slices that hold the version of the newest step that was given, or were pushed at it. */
     uint32_t n_ready;
     bool wanted;                         /* somebody has asked for a ticket of this group */
+    bool on_coordinator;                 /* ps 0 owns a slice of it that is trained */
+    bool rides;                          /* the next ticket is asked for with the next push, unless somebody waits */
     uint64_t received, finished, pushed; /* as TicketRequest and GroupProgress mean them */
-    float loss;                          /* not reported yet */
-    uint64_t examples;                   /* 0: nothing to report */
+    float loss;                          /* of the newest finished step */
+    uint64_t examples;                   /* of it */
+    uint64_t reported;                   /* as `finished`: what the coordinator has heard of */
     sg_session_request *asking;          /* the ticket request; NULL: none */
+    sg_session_request *riding;          /* the push that asks for a ticket; NULL: none */
     sg_session_task *task;               /* that waits for a ticket; NULL: none */
     sg_status refused;                   /* how the last ticket request ended, for the next task */
     char *refused_text, *waiting;
@@ -323,6 +327,13 @@ bool sg_session_is_sync(const sg_session *session);
 void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t group);
 /* The ticket of this step, if it was given; NULL if not. */
 sg_session_held *sg_session_held_find(sg_session *session, uint32_t group, uint64_t step);
+/* Asks for the next ticket with a push to ps 0, where one may be asked for; false: none may. */
+bool sg_session_ticket_ride(sg_session *session, uint32_t group, Shardgrad__V1__TicketRequest *request);
+/* What came with the answer to it; NULL: nothing. */
+void sg_session_ticket_rode(sg_session *session, uint64_t now_ms, uint32_t group,
+                            const Shardgrad__V1__TicketRequest *asked, const Shardgrad__V1__TicketResponse *ticket);
+/* Examples of the newest finished step, if the coordinator has not heard of it. */
+uint64_t sg_session_unreported(const sg_session_group *group);
 /* Ends the task that waits for a ticket of this group, if none will come: a push of a step that is held was lost. */
 void sg_session_ticket_lost(sg_session *session, uint32_t group);
 /* Sync: whether the version of this step, the newest, was pulled for every slice. One that was pushed at it may hold

@@ -1,6 +1,8 @@
 /* worker/client/session_tickets.c - which step comes next.
  *
- * A ticket is asked for as soon as fewer than two are held, so that the next one is there when it is wanted. */
+ * A ticket is asked for while fewer than two are held, so that the next one is there when it is wanted: with the first
+ * message of a push_pull to ps 0, where the coordinator lives, or, where steps are not sent in this way or somebody
+ * waits for it, by a request of its own. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,20 +30,46 @@ static sg_step step_of(const sg_session_held_ticket *ticket)
 
 /* --- asking and giving ----------------------------------------------------------------------------------------- */
 
+/* At most two are held, the one that is on its way included. */
+static bool may_ask(const sg_session *session, const sg_session_group *group)
+{
+    return group->wanted && group->asking == NULL && group->riding == NULL && group->n_held < SG_SESSION_MAX_HELD &&
+           group->refused == SG_OK && !session->leaving && session->failed == SG_OK;
+}
+
+uint64_t sg_session_unreported(const sg_session_group *group)
+{
+    return group->finished > group->reported ? group->examples : 0;
+}
+
+static void ticket_request_fill(const sg_session *session, uint32_t index, Shardgrad__V1__TicketRequest *request)
+{
+    const sg_session_group *group = &session->groups[index];
+    shardgrad__v1__ticket_request__init(request);
+    request->incarnation = session->hello->incarnation;
+    request->generation = session->hello->generation;
+    request->group = index;
+    request->received = group->received;
+    request->finished = group->finished;
+    request->examples = sg_session_unreported(group);
+    request->loss = request->examples == 0 ? 0 : group->loss;
+}
+
 static void ticket_ask(sg_session *session, uint32_t index)
 {
     sg_session_group *group = &session->groups[index];
-    Shardgrad__V1__TicketRequest request = SHARDGRAD__V1__TICKET_REQUEST__INIT;
-    request.incarnation = session->hello->incarnation;
-    request.generation = session->hello->generation;
-    request.group = index;
-    request.received = group->received;
-    request.finished = group->finished;
-    request.loss = group->examples == 0 ? 0 : group->loss;
-    request.examples = group->examples;
-    group->examples = 0;
+    Shardgrad__V1__TicketRequest request;
+    ticket_request_fill(session, index, &request);
     group->asking = sg_session_request_add(session, NULL, SG_SESSION_TICKET, SG_SESSION_COORDINATOR, &request.base);
     group->asking->group = index;
+}
+
+bool sg_session_ticket_ride(sg_session *session, uint32_t index, Shardgrad__V1__TicketRequest *request)
+{
+    if (!may_ask(session, &session->groups[index]))
+        return false;
+    ticket_request_fill(session, index, request);
+    return true;
 }
 
 /* The newest step that was given; NULL: none is held. */
@@ -120,8 +148,7 @@ void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t inde
     } else if (group->task != NULL && group->refused != SG_OK) {
         ticket_tell_refused(session, group);
     }
-    if (group->wanted && group->asking == NULL && group->n_held < SG_SESSION_MAX_HELD && group->refused == SG_OK &&
-        !session->leaving && session->failed == SG_OK)
+    if (may_ask(session, group) && (!group->rides || group->task != NULL))
         ticket_ask(session, index);
     sg_session_send_due(session, now_ms);
 }
@@ -212,10 +239,11 @@ static void ticket_refused(sg_session *session, uint64_t now_ms, uint32_t index,
 }
 
 static void ticket_answered(sg_session *session, uint64_t now_ms, uint32_t index,
-                            const Shardgrad__V1__TicketResponse *ticket)
+                            const Shardgrad__V1__TicketRequest *asked, const Shardgrad__V1__TicketResponse *ticket)
 {
     sg_session_group *group = &session->groups[index];
     sg_session_text_set(&group->waiting, NULL);
+    group->reported = asked->finished;
     const char *bad = ticket_check(session, index, ticket);
     if (bad != NULL) {
         char line[SG_ERROR_MESSAGE_BYTES];
@@ -232,13 +260,26 @@ static void ticket_answered(sg_session *session, uint64_t now_ms, uint32_t index
 void sg_session_tickets_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
                                  const ProtobufCMessage *reply)
 {
-    ticket_answered(session, now_ms, request->group, (const Shardgrad__V1__TicketResponse *)reply);
+    ticket_answered(session, now_ms, request->group, (const Shardgrad__V1__TicketRequest *)request->message->body,
+                    (const Shardgrad__V1__TicketResponse *)reply);
 }
 
 void sg_session_tickets_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
                                 const char *text)
 {
     ticket_refused(session, now_ms, request->group, status, text);
+}
+
+void sg_session_ticket_rode(sg_session *session, uint64_t now_ms, uint32_t index,
+                            const Shardgrad__V1__TicketRequest *asked, const Shardgrad__V1__TicketResponse *ticket)
+{
+    sg_session_group *group = &session->groups[index];
+    if (ticket != NULL) {
+        ticket_answered(session, now_ms, index, asked, ticket);
+    } else {
+        group->rides = false; /* until the next push: who is asked by itself says for whom it waits */
+        sg_session_ticket_offer(session, now_ms, index);
+    }
 }
 
 /* --- finishing ------------------------------------------------------------------------------------------------- */
