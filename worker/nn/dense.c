@@ -21,12 +21,19 @@ static void dense_backward(sg_tape *tape, const void *state, sg_tensor *y)
         kernel->relu_backward(y->n_elems, y->value, y->gradient, false, y->gradient);
     else if (dbias)
         kernel->column_sums(rows, outputs, y->gradient, accumulate, dbias);
-    void *dweight = sg_tape_gradient(tape, d->weight, &accumulate);
-    if (dweight)
-        kernel->gemm(true, false, inputs, outputs, rows, d->x->value, y->gradient, accumulate, dweight);
     void *dx = sg_tape_gradient(tape, d->x, &accumulate);
     if (dx)
         kernel->gemm(false, true, rows, inputs, outputs, y->gradient, d->weight->value, accumulate, dx);
+}
+
+static void dense_backward_weight(sg_tape *tape, const void *state, sg_tensor *y)
+{
+    const dense *d = state;
+    bool accumulate;
+    void *dweight = sg_tape_gradient(tape, d->weight, &accumulate);
+    if (dweight)
+        sg_tape_kernel(tape)->gemm(true, false, d->weight->shape[0], d->weight->shape[1], d->x->shape[0], d->x->value,
+                                   y->gradient, accumulate, dweight);
 }
 
 static bool shapes_fit(const sg_tensor *x, const sg_tensor *weight, const sg_tensor *bias)
@@ -63,6 +70,7 @@ sg_tensor *sg_dense_forward(sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_t
                                           .inputs = (sg_tensor *[]){x, bias, weight},
                                           .n_inputs = 3,
                                           .backward = dense_backward,
+                                          .backward_variables = dense_backward_weight,
                                           .state = &state,
                                           .state_bytes = sizeof state});
     return y;

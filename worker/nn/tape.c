@@ -1,9 +1,12 @@
 /* worker/nn/tape.c - tensors and steps of a pass, kept as lists in the arena in the order in which they were made.
  *
  * Going back visits the steps in the opposite order, so when a step is reached all that use its output have added
- * their part. Where a loss does not lead, no gradient was written in this backward pass, and the step is skipped. The
- * gradient of a variable is final when the first step that used it has been gone back over; that step is known when the
- * forward pass records it, and keeps the list of its variables. */
+ * their part. Where a loss does not lead, no gradient was written in this backward pass, and the step is skipped. A
+ * variable is final when all steps that use it have been gone back over, which it counts.
+ *
+ * What a step does for its variables alone is put off for two steps: so the first steps of a pass are finished last,
+ * but in their own order. The variables that the next forward pass reads first are then not the last to be final, and
+ * while they travel there is something left to compute. Putting off more would begin to send later. */
 #include "worker/nn/tape.h"
 
 #include <stdlib.h>
@@ -12,16 +15,17 @@
 typedef struct variable {
     sg_tensor tensor; /* first: what others have of it */
     struct variable *earlier;
-    struct variable *next; /* in the list of the first step that uses it */
-    bool used;
+    size_t n_uses;   /* by steps */
+    size_t n_wanted; /* uses that this backward pass has not been gone back over yet */
 } variable;
 
 typedef struct step {
     struct step *earlier;
     sg_tensor *output;
-    sg_tape_backward_fn backward;
+    sg_tape_backward_fn backward, backward_variables;
     const void *state;
-    variable *first_uses; /* variables that no earlier step uses */
+    variable **variables; /* [n_variables] those among its inputs that have a gradient */
+    size_t n_variables;
 } step;
 
 struct sg_tape {
@@ -153,21 +157,17 @@ sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, b
     return tensor->value ? tensor : NULL;
 }
 
-/* The variables among the inputs that no step before used, in the order of the inputs. */
-static variable *first_uses(const sg_tape_layer *layer)
+/* Notes which of the inputs are variables. */
+static void note_uses(sg_tape *tape, step *s, const sg_tape_layer *layer)
 {
-    variable *first = NULL;
-    for (size_t i = layer->n_inputs; i-- > 0;) {
+    s->variables = sg_tape_alloc(tape, layer->n_inputs * sizeof(*s->variables));
+    for (size_t i = 0; s->variables && i < layer->n_inputs; i++) {
         if (!layer->inputs[i]->is_variable || !layer->inputs[i]->needs_gradient)
             continue;
         variable *v = (variable *)layer->inputs[i];
-        if (v->used)
-            continue;
-        v->used = true;
-        v->next = first;
-        first = v;
+        v->n_uses++;
+        s->variables[s->n_variables++] = v;
     }
-    return first;
 }
 
 void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
@@ -183,8 +183,9 @@ void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
     *added = (step){.earlier = tape->last_step,
                     .output = layer->output,
                     .backward = layer->backward,
-                    .state = copy,
-                    .first_uses = first_uses(layer)};
+                    .backward_variables = layer->backward_variables,
+                    .state = copy};
+    note_uses(tape, added, layer);
     tape->last_step = added;
 }
 
@@ -221,18 +222,38 @@ static void conclude(sg_tape *tape, variable *v, const listener *to)
         to->fn(to->user, &v->tensor);
 }
 
+/* The second half of going back over a step. */
+static void finish_step(sg_tape *tape, const step *s, const listener *to)
+{
+    if (s->backward_variables && s->output->written_in == tape->backward_pass && tape->error.code == SG_OK)
+        s->backward_variables(tape, s->state, s->output);
+    for (size_t i = 0; i < s->n_variables && tape->error.code == SG_OK; i++)
+        if (--s->variables[i]->n_wanted == 0)
+            conclude(tape, s->variables[i], to);
+}
+
 static void go_back(sg_tape *tape, const listener *to)
 {
-    for (step *s = tape->last_step; s; s = s->earlier) {
+    for (variable *v = tape->last_variable; v; v = v->earlier)
+        v->n_wanted = v->n_uses;
+    const step *newest = NULL, *before = NULL; /* gone back over by half */
+    for (const step *s = tape->last_step; s && tape->error.code == SG_OK; s = s->earlier) {
         if (s->output->written_in == tape->backward_pass)
             s->backward(tape, s->state, s->output);
-        if (tape->error.code != SG_OK)
-            return;
-        for (variable *v = s->first_uses; v; v = v->next)
-            conclude(tape, v, to);
+        const step *due = s->backward_variables ? before : s;
+        if (due)
+            finish_step(tape, due, to);
+        if (s->backward_variables) {
+            before = newest;
+            newest = s;
+        }
     }
-    for (variable *v = tape->last_variable; v; v = v->earlier)
-        if (!v->used)
+    if (newest)
+        finish_step(tape, newest, to);
+    if (before)
+        finish_step(tape, before, to);
+    for (variable *v = tape->last_variable; v && tape->error.code == SG_OK; v = v->earlier)
+        if (v->n_uses == 0)
             conclude(tape, v, to);
 }
 

@@ -69,8 +69,8 @@ sg_tensor *sg_tape_variable(sg_tape *tape, void *value, void *gradient, uint32_t
 SG_MUST_USE sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_error *err);
 /* The same for the last loss since sg_tape_begin: no other backward pass may follow. Each variable that has a gradient
  * is handed to `on_final` once, as soon as its gradient is final and this pass reads its value no more: both may be
- * overwritten then. That is when the first layer that used it has been gone back over, so the variables of the last
- * layers come first. It may not use the tape. After a failure the rest is not handed out. */
+ * overwritten then. The variables of the last layers come first; those of the first two at the end, in their own order.
+ * on_final may not use the tape. After a failure the rest is not handed out. */
 typedef void (*sg_tape_final_fn)(void *user, const sg_tensor *variable);
 SG_MUST_USE sg_status sg_tape_backward_last(sg_tape *tape, const sg_tensor *loss, sg_tape_final_fn on_final, void *user,
                                             sg_error *err);
@@ -97,9 +97,13 @@ void *sg_tape_alloc(sg_tape *tape, size_t n_bytes);
 typedef void (*sg_tape_backward_fn)(sg_tape *tape, const void *state, sg_tensor *output);
 typedef struct sg_tape_layer {
     sg_tensor *output;
-    sg_tensor *const *inputs; /* [n_inputs]: all whose value or gradient `backward` touches */
+    sg_tensor *const *inputs; /* [n_inputs]: all whose value or gradient a backward function touches */
     size_t n_inputs;
     sg_tape_backward_fn backward;
+    /* May be NULL. The part of the work that only the gradients of variables need: it is done later, and those of the
+     * first layers last, but in the order in which the next forward pass reads them. output->gradient is what
+     * `backward` left there. */
+    sg_tape_backward_fn backward_variables;
     const void *state; /* [state_bytes], copied */
     size_t state_bytes;
 } sg_tape_layer;
