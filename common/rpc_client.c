@@ -40,12 +40,14 @@ struct sg_rpc_client {
     grpc_completion_queue *queue;
     pthread_t *threads;
     uint32_t n_threads;
+    bool on_demand;
     uint64_t message_bytes;
     sg_pool *pool;
     const sg_log *log;
     /* guarded by mutex; taken before a pending's */
     pthread_mutex_t mutex;
-    pthread_cond_t idle;
+    pthread_cond_t idle, busy; /* no call is under way; one is, or the queue was shut down */
+    bool queue_is_shut;
     sg_rpc_channel *channels;
     sg_rpc_pending *under_way;
     bool closing;
@@ -76,9 +78,23 @@ struct sg_rpc_pending {
 
 /* --- client and channels --- */
 
-static void *poller_run(void *queue)
+/* Waits until a call is under way; false: there will be none. */
+static bool call_await(sg_rpc_client *client)
 {
-    sg_rpc_library_poll(queue);
+    pthread_mutex_lock(&client->mutex);
+    while (client->under_way == NULL && !client->queue_is_shut)
+        pthread_cond_wait(&client->busy, &client->mutex);
+    const bool there = client->under_way != NULL;
+    pthread_mutex_unlock(&client->mutex);
+    return there;
+}
+
+static void *poller_run(void *user)
+{
+    sg_rpc_client *client = user;
+    while (client->on_demand && call_await(client))
+        sg_rpc_library_poll_once(client->queue);
+    sg_rpc_library_poll(client->queue);
     return NULL;
 }
 
@@ -90,14 +106,16 @@ sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options)
     sg_rpc_client *client = sg_xcalloc(1, sizeof(*client));
     client->queue = grpc_completion_queue_create_for_next(NULL);
     client->message_bytes = options->message_bytes;
+    client->on_demand = options->on_demand;
     client->pool = sg_pool_create();
     client->log = options->log;
     pthread_mutex_init(&client->mutex, NULL);
     pthread_cond_init(&client->idle, NULL);
+    pthread_cond_init(&client->busy, NULL);
     client->n_threads = options->threads;
     client->threads = sg_xcalloc(client->n_threads, sizeof(*client->threads));
     for (uint32_t i = 0; i < client->n_threads; i++)
-        SG_ASSERT(pthread_create(&client->threads[i], NULL, poller_run, client->queue) == 0);
+        SG_ASSERT(pthread_create(&client->threads[i], NULL, poller_run, client) == 0);
     return client;
 }
 
@@ -160,12 +178,17 @@ void sg_rpc_client_destroy(sg_rpc_client *client)
     pthread_mutex_unlock(&client->mutex);
     channels_destroy(client->channels);
     grpc_completion_queue_shutdown(client->queue);
+    pthread_mutex_lock(&client->mutex);
+    client->queue_is_shut = true;
+    pthread_cond_broadcast(&client->busy);
+    pthread_mutex_unlock(&client->mutex);
     for (uint32_t i = 0; i < client->n_threads; i++)
         pthread_join(client->threads[i], NULL);
     grpc_completion_queue_destroy(client->queue);
     sg_rpc_library_release();
     sg_rpc_library_log_detach(client->log);
     pthread_cond_destroy(&client->idle);
+    pthread_cond_destroy(&client->busy);
     pthread_mutex_destroy(&client->mutex);
     sg_pool_destroy(client->pool);
     free(client->threads);
@@ -305,6 +328,8 @@ static void pending_link(sg_rpc_pending *pending)
     if (pending->next != NULL)
         pending->next->link = &pending->next;
     client->under_way = pending;
+    if (client->on_demand)
+        pthread_cond_broadcast(&client->busy);
     pthread_mutex_unlock(&client->mutex);
 }
 

@@ -14,6 +14,9 @@ typedef struct sg_rpc_channel sg_rpc_channel;
 typedef struct sg_rpc_client_options {
     uint32_t threads; /* at least 1 */
     uint64_t message_bytes;
+    /* The threads look at the network only while a call is under way. For who calls now and then: all threads of a
+     * process that look do so for each other, and what one sees for another has to be handed over. */
+    bool on_demand;
     const sg_log *log; /* must outlive the client; NULL is silent */
 } sg_rpc_client_options;
 

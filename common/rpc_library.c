@@ -98,15 +98,20 @@ void sg_rpc_library_prepare_event(sg_rpc_event *event, sg_rpc_event_fn on_done)
     atomic_store_explicit(&event->on_done, on_done, memory_order_release);
 }
 
+bool sg_rpc_library_poll_once(grpc_completion_queue *queue)
+{
+    grpc_event event = grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    if (event.type == GRPC_QUEUE_SHUTDOWN)
+        return false;
+    sg_rpc_event *done = event.tag;
+    atomic_load_explicit(&done->on_done, memory_order_acquire)(done, event.success != 0);
+    return true;
+}
+
 void sg_rpc_library_poll(grpc_completion_queue *queue)
 {
-    for (;;) {
-        grpc_event event = grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
-        if (event.type == GRPC_QUEUE_SHUTDOWN)
-            return;
-        sg_rpc_event *done = event.tag;
-        atomic_load_explicit(&done->on_done, memory_order_acquire)(done, event.success != 0);
-    }
+    while (sg_rpc_library_poll_once(queue))
+        ;
 }
 
 void sg_rpc_library_queue_destroy(grpc_completion_queue *queue)

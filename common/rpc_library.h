@@ -32,6 +32,8 @@ void sg_rpc_library_log_quiet(bool quiet);
 
 /* Handles events until the queue is shut down and empty. */
 void sg_rpc_library_poll(grpc_completion_queue *queue);
+/* Takes one event, waiting for it; false: the queue was shut down. */
+bool sg_rpc_library_poll_once(grpc_completion_queue *queue);
 /* For a queue without a thread: shuts it down, empties and destroys it. */
 void sg_rpc_library_queue_destroy(grpc_completion_queue *queue);
 

@@ -221,8 +221,8 @@ static void init_loop(sg_ps *ps)
 static void create_parts(sg_ps *ps)
 {
     const sg_config *config = ps->options.config;
-    ps->client = sg_rpc_client_create(
-        &(sg_rpc_client_options){.threads = 1, .message_bytes = config->message_bytes, .log = ps->options.log});
+    ps->client = sg_rpc_client_create(&(sg_rpc_client_options){
+        .threads = 1, .message_bytes = config->message_bytes, .on_demand = true, .log = ps->options.log});
     ps->store = sg_store_create(&(sg_store_options){.ps = ps->options.index,
                                                     .mode = config->update.mode,
                                                     .rule = config->update.rule,

@@ -36,7 +36,7 @@ static const struct {
 void sg_transport_open(sg_client *client)
 {
     client->control = sg_rpc_client_create(
-        &(sg_rpc_client_options){.threads = 1, .message_bytes = CONTROL_BYTES, .log = &client->log});
+        &(sg_rpc_client_options){.threads = 1, .message_bytes = CONTROL_BYTES, .on_demand = true, .log = &client->log});
 }
 
 void sg_transport_connect(sg_client *client)

@@ -1,0 +1,56 @@
+/* A client that looks at the network only while a call is under way. */
+#include <criterion/criterion.h>
+
+#include "fixture.h"
+
+TestSuite(rpc_client, .timeout = 60);
+
+static sg_rpc_client *make(uint32_t threads)
+{
+    return sg_rpc_client_create(
+        &(sg_rpc_client_options){.threads = threads, .message_bytes = MESSAGE_BYTES, .on_demand = true});
+}
+
+Test(rpc_client, on_demand_calls_that_come_after_a_rest_are_answered)
+{
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        service s;
+        service_start(&s, NULL, 1);
+        sg_rpc_client *client = make(threads);
+        sg_rpc_channel *channel = sg_rpc_client_channel(client, s.address);
+        for (int i = 0; i < 300; i++) /* each waits for its end, so that the client rests between them */
+            check_echo(channel);
+        sg_rpc_client_destroy(client);
+        service_stop(&s, 1000);
+    }
+}
+
+Test(rpc_client, on_demand_one_that_rests_and_one_that_never_called_can_be_destroyed)
+{
+    service s;
+    service_start(&s, NULL, 1);
+    sg_rpc_client *client = make(2);
+    sg_rpc_client_destroy(client);
+    client = make(1);
+    check_echo(sg_rpc_client_channel(client, s.address));
+    sg_rpc_client_destroy(client);
+    service_stop(&s, 1000);
+}
+
+Test(rpc_client, on_demand_a_call_that_is_parked_ends_with_its_client)
+{
+    service s;
+    service_start(&s, NULL, 1);
+    sg_rpc_client *client = make(1);
+    sg_rpc_channel *channel = sg_rpc_client_channel(client, s.address);
+    outcome o = OUTCOME_INIT;
+    sg_rpc_pending *pending =
+        sg_rpc_channel_call(channel, PARK, push_message(1, NULL, 0, NULL), 30000, outcome_done, &o);
+    service_wait_parked(&s, 1);
+    sg_rpc_pending_release(pending);
+    sg_rpc_client_destroy(client);
+    cr_assert_eq(o.n_done, 1);
+    cr_assert_eq(o.status, SG_CANCELLED);
+    outcome_deinit(&o);
+    service_stop(&s, 1000);
+}
