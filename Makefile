@@ -65,9 +65,10 @@ tests: $(TESTS) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD)
 
-bench: all $(BUILD)/tests/bench/products ## measure push and pull, and training with a ps against training without
+bench: all $(BUILD)/tests/bench/products $(BUILD)/tests/bench/overlap_steps ## measure push and pull, and training with a ps against training without
 	$(BUILD)/bin/shardgrad bench --json $(BUILD)/bench.json
 	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products
+	tests/bench/overlap $(BUILD)
 
 model: all ## measure, say how well the model of tests/bench/model.md tells it, and predict (the plot needs gnuplot)
 	tests/bench/validate $(BUILD)/bin $(BUILD)/model; code=$$?; \

@@ -1,14 +1,17 @@
 /* tests/bench/overlap_steps.c - one worker that trains in three ways in turn, so that all see the same machine: without
  * a ps, with one and the gradients sent when all are there (sg_client_end_step), and sent while the rest is computed.
  *
- *     overlap_steps CONFIG COORDINATOR ROUNDS STEPS    prints a line for each round: milliseconds per step of each way
+ *     overlap_steps CONFIG COORDINATOR PS_PID ROUNDS STEPS
+ *
+ * Prints a line for each round: milliseconds per step of each way, then the processor time of worker and ps per step of
+ * each way.
  *
  * tests/bench/overlap starts the ps and says what it means. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
-#include "common/clock.h"
 #include "common/memory.h"
 #include "worker/train/exchange.h"
 #include "worker/train/local.h"
@@ -20,7 +23,12 @@ typedef struct bench {
     sg_client *client;
     sg_exchange *exchange;
     uint64_t n_local_steps;
+    clockid_t ps_clock; /* of the processor time of the ps */
 } bench;
+
+typedef struct cost {
+    double ms, cpu_ms; /* per step */
+} cost;
 
 static void check(sg_status status, const sg_error *err)
 {
@@ -77,15 +85,26 @@ static void step_overlapped(bench *b)
     check(sg_exchange_flush(b->exchange, &err), &err);
 }
 
-/* Milliseconds per step. */
-static double run(bench *b, void (*step)(bench *b), uint64_t n_steps)
+static double clock_ms(clockid_t clock)
+{
+    struct timespec time = {0};
+    clock_gettime(clock, &time);
+    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
+static double cpu_ms(const bench *b)
+{
+    return clock_ms(CLOCK_PROCESS_CPUTIME_ID) + clock_ms(b->ps_clock);
+}
+
+static cost run(bench *b, void (*step)(bench *b), uint64_t n_steps)
 {
     sg_error err;
-    uint64_t began_ns = sg_clock_ns();
+    double began_ms = clock_ms(CLOCK_MONOTONIC), began_cpu_ms = cpu_ms(b), n = (double)n_steps;
     for (uint64_t i = 0; i < n_steps; i++)
         step(b);
     check(sg_exchange_finish(b->exchange, &err), &err);
-    return (double)(sg_clock_ns() - began_ns) / 1e6 / (double)n_steps;
+    return (cost){(clock_ms(CLOCK_MONOTONIC) - began_ms) / n, (cpu_ms(b) - began_cpu_ms) / n};
 }
 
 /* --- setting up ------------------------------------------------------------------------------------------------ */
@@ -117,20 +136,21 @@ static void close_all(bench *b)
 
 int main(int argc, char **argv)
 {
-    if (argc != 5) {
-        fprintf(stderr, "usage: overlap_steps CONFIG COORDINATOR ROUNDS STEPS\n");
+    bench b = {0};
+    if (argc != 6 || clock_getcpuclockid((pid_t)strtol(argv[3], NULL, 10), &b.ps_clock) != 0) {
+        fprintf(stderr, "usage: overlap_steps CONFIG COORDINATOR PS_PID ROUNDS STEPS\n");
         return 64;
     }
     sg_memory_tune_daemon();
-    uint64_t n_rounds = strtoull(argv[3], NULL, 10), n_steps = strtoull(argv[4], NULL, 10);
-    bench b = {0};
+    uint64_t n_rounds = strtoull(argv[4], NULL, 10), n_steps = strtoull(argv[5], NULL, 10);
     open_all(&b, argv[1], argv[2]);
     for (uint64_t round = 0; round <= n_rounds; round++) {
-        double local = run(&b, step_local, n_steps);
-        double apart = run(&b, step_apart, n_steps);
-        double overlapped = run(&b, step_overlapped, n_steps);
+        cost local = run(&b, step_local, n_steps);
+        cost apart = run(&b, step_apart, n_steps);
+        cost overlapped = run(&b, step_overlapped, n_steps);
         if (round > 0) /* the first one warms up */
-            printf("%.3f %.3f %.3f\n", local, apart, overlapped);
+            printf("%.3f %.3f %.3f %.3f %.3f %.3f\n", local.ms, apart.ms, overlapped.ms, local.cpu_ms, apart.cpu_ms,
+                   overlapped.cpu_ms);
         fflush(stdout);
     }
     close_all(&b);
