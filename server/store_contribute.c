@@ -36,12 +36,14 @@ void sg_store_part_deinit(sg_store_part *part)
     part->copy = NULL;
 }
 
-/* Half of what the slices take is a model's second version; a part of that again does not weigh much. */
+/* What is held comes on top of two versions of everything, while a copy has a place among them; so where a model is
+ * large, little is held. */
 static uint64_t may_hold_bytes(const sg_store *store)
 {
-    uint64_t by_model =
-        store->value_bytes / 8 > SG_STORE_HELD_MIN_BYTES ? store->value_bytes / 8 : SG_STORE_HELD_MIN_BYTES;
-    return by_model < store->options.held_bytes ? by_model : store->options.held_bytes;
+    uint64_t n_bytes = store->value_bytes / 16;
+    if (n_bytes < SG_STORE_HELD_MIN_BYTES)
+        n_bytes = SG_STORE_HELD_MIN_BYTES;
+    return n_bytes < store->options.held_bytes ? n_bytes : store->options.held_bytes;
 }
 
 /* Holds the message, with a reference for each of its contributions in advance. */

@@ -5,5 +5,5 @@
 
 void sg_tune_allocator(void)
 {
-    sg_memory_tune_daemon();
+    sg_memory_tune();
 }
