@@ -14,7 +14,11 @@ const uint32_t peer_slices[4] = {0, 1, 2, 3};
 
 void peer_init(peer *p, sg_mode mode, uint32_t n_ps)
 {
-    *p = (peer){.mode = mode, .n_ps = n_ps, .now_ms = 1000};
+    *p = (peer){.mode = mode,
+                .n_ps = n_ps,
+                .slice_bytes = PEER_SLICE_BYTES,
+                .message_bytes = PEER_MESSAGE_BYTES,
+                .now_ms = 1000};
     p->session = sg_session_create(&(sg_session_options){.job = "job",
                                                          .worker = 1,
                                                          .life = 77,
@@ -105,8 +109,8 @@ static void answer_hello(peer *p, sg_session_action *take_call)
     reply.mode = p->mode == SG_MODE_SYNC ? SHARDGRAD__V1__MODE__MODE_SYNC : SHARDGRAD__V1__MODE__MODE_ASYNC;
     reply.lease_ms = PEER_LEASE_MS;
     reply.park_ms = PEER_PARK_MS;
-    reply.slice_bytes = PEER_SLICE_BYTES;
-    reply.message_bytes = PEER_MESSAGE_BYTES;
+    reply.slice_bytes = p->slice_bytes;
+    reply.message_bytes = p->message_bytes;
     reply.ps_addresses = addresses;
     reply.n_ps_addresses = p->n_ps;
     reply.workers = 2;

@@ -5,11 +5,11 @@
 #include "session_fixture.h"
 #include "tests/support/seed.h"
 
-#define N_SLICES 32u
-#define WINDOW   8u
+#define N_SLICES 64u
+#define WINDOW   16u /* small messages under way */
 
 static peer p;
-static float memory[N_SLICES * PEER_SLICE_BYTES / sizeof(float)];
+static float memory[1]; /* a session looks only whether there is one */
 
 static void destroy(void)
 {
@@ -19,18 +19,25 @@ static void destroy(void)
 
 TestSuite(session_lanes, .fini = destroy, .timeout = 60);
 
-/* One variable of N_SLICES slices on one ps. */
-static void begin(sg_mode mode)
+/* One variable of N_SLICES slices of slice_bytes on one ps. */
+static void begin_with(sg_mode mode, uint64_t slice_bytes, uint64_t message_bytes)
 {
     const sg_variable wide = {
-        .name = "w", .rank = 1, .shape = {SG_ARRAY_LEN(memory)}, .value = memory, .gradient = memory};
+        .name = "w", .rank = 1, .shape = {N_SLICES * slice_bytes / sizeof(float)}, .value = memory, .gradient = memory};
     uint64_t task;
     peer_init(&p, mode, 1);
+    p.slice_bytes = slice_bytes;
+    p.message_bytes = message_bytes;
     peer_join(&p);
     cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, &wide, 1, &task, NULL), SG_OK);
     peer_answer_all(&p, SG_SESSION_DECLARE);
     peer_answer_all(&p, SG_SESSION_PULL);
     peer_expect(&p, task, SG_OK);
+}
+
+static void begin(sg_mode mode)
+{
+    begin_with(mode, PEER_SLICE_BYTES, PEER_MESSAGE_BYTES);
 }
 
 static uint64_t send(const sg_step *step, const uint32_t *slices, size_t n)
@@ -111,8 +118,8 @@ Test(session_lanes, pulls_are_asked_for_by_the_lowest_slice_too)
         for (uint64_t i = 0; i < 2; i++)
             sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, &slice, 1);
     peer_drain(&p);
-    cr_assert_eq(peer_count(&p, SG_SESSION_PULL), 32);
-    for (uint32_t next = 0; next < N_SLICES / 2; next++)
+    cr_assert_eq(peer_count(&p, SG_SESSION_PULL), WINDOW);
+    for (uint32_t next = 0; next < N_SLICES - WINDOW / 2; next++)
         for (uint64_t i = 0; i < 2; i++) {
             sg_session_action call = peer_take(&p, SG_SESSION_PULL);
             peer_answer_well(&p, &call, 0);
@@ -128,24 +135,69 @@ Test(session_lanes, async_a_push_behind_one_of_the_same_slice_holds_up_nobody_el
     for (uint32_t i = 0; i < N_SLICES; i++)
         all[i] = i;
     const sg_step first = peer_step(&p, 10);
-    send(&first, all, N_SLICES); /* two slices a message: 16, of which 8 are under way */
+    send(&first, all, N_SLICES); /* two slices a message: 32, of which 16 are under way */
     sg_session_finish(p.session, p.now_ms, &first);
     const sg_step second = peer_step(&p, 17);
     send_one(&second, 0);  /* behind one that is under way */
-    send_one(&second, 20); /* behind one that is queued */
+    send_one(&second, 40); /* behind one that is queued */
     cr_assert_eq(peer_count(&p, SG_SESSION_PUSH_PULL), WINDOW);
     answer(2);
-    cr_assert_eq(step_of(call_of(16)), 10, "the lane is held up by slice 0");
+    cr_assert_eq(step_of(call_of(32)), 10, "the lane is held up by slice 0");
     cr_assert_eq(step_of(call_of(0)), 10);
     answer(0);
     cr_assert_eq(step_of(call_of(0)), 17);
-    while (call_of(20) == NULL)
+    while (call_of(40) == NULL)
         answer_one();
-    cr_assert_eq(step_of(call_of(20)), 10, "slice 20 went out of order");
-    answer(20);
-    while (call_of(20) == NULL)
+    cr_assert_eq(step_of(call_of(40)), 10, "slice 40 went out of order");
+    answer(40);
+    while (call_of(40) == NULL)
         answer_one();
-    cr_assert_eq(step_of(call_of(20)), 17);
+    cr_assert_eq(step_of(call_of(40)), 17);
+}
+
+Test(session_lanes, of_large_messages_few_are_under_way)
+{
+    static const struct {
+        uint64_t slice_bytes;
+        size_t n_under_way;
+    } rows[] = {{4u << 20, 2}, {1u << 20, 2}, {512u << 10, 4}, {128u << 10, 16}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(rows); i++) {
+        begin_with(SG_MODE_SYNC, rows[i].slice_bytes, rows[i].slice_bytes);
+        const sg_step step = peer_step(&p, 0);
+        uint32_t all[N_SLICES];
+        for (uint32_t k = 0; k < N_SLICES; k++)
+            all[k] = k;
+        const uint64_t task = send(&step, all, N_SLICES);
+        for (size_t n = 0; n < N_SLICES; n++) {
+            cr_assert_eq(peer_count(&p, SG_SESSION_PUSH_PULL),
+                         N_SLICES - n < rows[i].n_under_way ? N_SLICES - n : rows[i].n_under_way);
+            answer_one();
+        }
+        peer_expect(&p, task, SG_OK);
+        peer_deinit(&p);
+        p.session = NULL;
+    }
+}
+
+/* What waits at the ps for another worker takes no room from what it can answer. */
+Test(session_lanes, parked_pulls_do_not_hold_up_others)
+{
+    begin_with(SG_MODE_SYNC, 1u << 20, 1u << 20);
+    const sg_step step = peer_step(&p, 0);
+    for (uint32_t slice = 0; slice < 40; slice++)
+        send_one(&step, slice);
+    for (size_t n = 0; n < 40; n++) {
+        sg_session_action call = peer_take(&p, SG_SESSION_PUSH_PULL);
+        peer_answer_bare(&p, &call);
+    }
+    cr_assert_eq(peer_count(&p, SG_SESSION_PULL), 32);
+    const uint32_t other = 50;
+    const uint64_t task = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 0, &other, 1);
+    peer_drain(&p);
+    cr_assert_eq(p.calls[p.n_calls - 1].slices[0], 50);
+    sg_session_action call = take(&p.calls[p.n_calls - 1]);
+    peer_answer_well(&p, &call, 0);
+    peer_expect(&p, task, SG_OK);
 }
 
 Test(session_lanes, a_task_that_is_cancelled_leaves_the_queue_in_order)

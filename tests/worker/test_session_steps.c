@@ -326,7 +326,7 @@ Test(session_steps, only_a_bounded_number_of_messages_is_under_way_and_all_arriv
     peer_answer_all(&p, SG_SESSION_DECLARE);
     size_t n = 0;
     for (; peer_count(&p, SG_SESSION_PULL) > 0; n++) {
-        cr_assert_leq(peer_count(&p, SG_SESSION_PULL), 32);
+        cr_assert_leq(peer_count(&p, SG_SESSION_PULL), 16);
         sg_session_action call = peer_take(&p, SG_SESSION_PULL);
         peer_answer_well(&p, &call, 0);
     }

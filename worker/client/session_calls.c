@@ -106,12 +106,13 @@ static uint64_t brings(const sg_session *session, const sg_session_request *requ
 }
 
 sg_session_request *sg_session_request_add_data(sg_session *session, sg_session_task *task, sg_session_method method,
-                                                uint32_t ps, sg_session_message *take_message, uint64_t at)
+                                                sg_session_lane_kind kind, uint32_t ps,
+                                                sg_session_message *take_message, uint64_t at)
 {
     sg_session_request *request = request_create(session, task, method, ps, take_message);
     request->at = at;
     request->group = session->plan->slices[take_message->slices[0]].group;
-    request->lane = ps * SG_SESSION_LANES_PER_PS + (method == SG_SESSION_PULL ? 1 : 0);
+    request->lane = ps * SG_SESSION_LANES_PER_PS + (uint32_t)kind;
     const uint64_t coming = brings(session, request);
     for (size_t i = 0; coming != 0 && i < take_message->n_slices; i++)
         session->slices[take_message->slices[i]].coming = coming;
@@ -145,7 +146,10 @@ static void request_detach(sg_session *session, sg_session_request *request)
     }
     slices_settle(session, request);
     if (request->lane != SG_SESSION_NO_LANE) {
-        session->lanes[request->lane].n_active -= request->state == SG_SESSION_REQUEST_ACTIVE;
+        sg_session_lane *lane = &session->lanes[request->lane];
+        const bool active = request->state == SG_SESSION_REQUEST_ACTIVE;
+        lane->n_active -= active;
+        lane->active_bytes -= active ? request->message->slice_bytes : 0;
         sg_session_lane_touch(session, request->lane);
     }
     if (sg_session_is_push(request->method))

@@ -112,8 +112,8 @@ static void push_add(sg_session *session, void *user, uint32_t ps, const sg_sess
     const bool rides = push->method == SG_SESSION_PUSH_PULL && ps == 0 &&
                        sg_session_ticket_ride(session, ticket->step.group, &body->ticket);
     request->ticket = rides ? &body->ticket : NULL;
-    sg_session_request *made =
-        sg_session_request_add_data(session, push->task, push->method, ps, message, ticket->step.step);
+    sg_session_request *made = sg_session_request_add_data(session, push->task, push->method, SG_SESSION_LANE_UP, ps,
+                                                           message, ticket->step.step);
     made->weighs = push->weight != 0;
     if (rides)
         session->groups[ticket->step.group].riding = made;
@@ -246,6 +246,7 @@ bool sg_session_is_pushed(const sg_session *session, const sg_step *step)
 
 typedef struct pull_plan {
     sg_session_task *task;
+    sg_session_lane_kind kind;
     uint64_t version;
 } pull_plan;
 
@@ -265,13 +266,13 @@ static void pull_add(sg_session *session, void *user, uint32_t ps, const sg_sess
     request->slices = message->slices;
     request->n_slices = request->n_versions = message->n_slices;
     request->versions = versions;
-    sg_session_request_add_data(session, pull->task, SG_SESSION_PULL, ps, message, pull->version);
+    sg_session_request_add_data(session, pull->task, SG_SESSION_PULL, pull->kind, ps, message, pull->version);
 }
 
-void sg_session_pull_add(sg_session *session, sg_session_task *task, uint64_t version, const uint32_t *slices,
-                         size_t n_slices)
+void sg_session_pull_add(sg_session *session, sg_session_task *task, sg_session_lane_kind kind, uint64_t version,
+                         const uint32_t *slices, size_t n_slices)
 {
-    pull_plan pull = {.task = task, .version = version};
+    pull_plan pull = {.task = task, .kind = kind, .version = version};
     sg_session_pack(session, slices, n_slices, pull_add, &pull);
 }
 
@@ -291,7 +292,7 @@ uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline
     }
     sg_session_task *task = sg_session_task_add(session, SG_SESSION_TASK_PULL, now_ms, deadline_ms);
     const uint64_t number = task->number;
-    sg_session_pull_add(session, task, version, sorted, n_slices);
+    sg_session_pull_add(session, task, SG_SESSION_LANE_DOWN, version, sorted, n_slices);
     sg_pool_free(taken);
     if (task->n_requests == 0)
         sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
@@ -348,7 +349,8 @@ static void push_pull_answered(sg_session *session, uint64_t now_ms, sg_session_
     if (reply->n_versions > 0)
         pulled(session, request, version, reply->versions, reply->n_versions);
     else
-        sg_session_pull_add(session, request->task, version, request->message->slices, request->message->n_slices);
+        sg_session_pull_add(session, request->task, SG_SESSION_LANE_PARKED, version, request->message->slices,
+                            request->message->n_slices);
 }
 
 void sg_session_data_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,

@@ -214,7 +214,7 @@ static void initialize_add(sg_session *session, void *user, uint32_t ps, const s
     request->dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     request->slices = message->slices;
     request->n_slices = message->n_slices;
-    sg_session_request_add_data(session, task, SG_SESSION_INITIALIZE, ps, message, 0);
+    sg_session_request_add_data(session, task, SG_SESSION_INITIALIZE, SG_SESSION_LANE_UP, ps, message, 0);
 }
 
 static uint32_t *all_slices(const sg_session *session)
@@ -233,7 +233,7 @@ static void declare_answered(sg_session *session, sg_session_task *task, const S
     if (task->attempt != 0)
         sg_session_pack(session, slices, session->plan->n_slices, initialize_add, task);
     else
-        sg_session_pull_add(session, task, 0, slices, session->plan->n_slices);
+        sg_session_pull_add(session, task, SG_SESSION_LANE_DOWN, 0, slices, session->plan->n_slices);
     free(slices);
 }
 

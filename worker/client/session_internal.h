@@ -28,7 +28,7 @@
 #define SG_SESSION_MAX_HELD     2u /* tickets: the one that is computed and one more */
 #define SG_SESSION_MAX_PS       65536u
 #define SG_SESSION_NO_LANE      UINT32_MAX
-#define SG_SESSION_LANES_PER_PS 2u
+#define SG_SESSION_LANES_PER_PS 3u /* sg_session_lane_kind */
 
 typedef enum sg_session_task_kind {
     SG_SESSION_TASK_JOIN,
@@ -71,7 +71,7 @@ typedef struct sg_session_message {
 
 typedef enum sg_session_request_state {
     SG_SESSION_REQUEST_BLOCKED, /* in its lane: a push behind one of the same slice that is not acknowledged */
-    SG_SESSION_REQUEST_QUEUED,  /* in its lane: it may be sent when the window has room */
+    SG_SESSION_REQUEST_QUEUED,  /* in its lane: it may be sent when there is room */
     SG_SESSION_REQUEST_ACTIVE,  /* in the session's active list: without a lane, or sent at least once */
 } sg_session_request_state;
 
@@ -94,12 +94,20 @@ typedef struct sg_session_request {
 } sg_session_request;
 TAILQ_HEAD(sg_session_requests, sg_session_request);
 
-/* Requests to one ps in one direction. At most `window` of them are under way: so the deadline of a call measures the
- * peer, not the length of the queue before it, and pulls never wait behind pushes. */
+/* Pulls do not wait behind pushes, and those that the ps can answer not behind those that it parks. */
+typedef enum sg_session_lane_kind {
+    SG_SESSION_LANE_UP,
+    SG_SESSION_LANE_DOWN,
+    SG_SESSION_LANE_PARKED, /* pulls of what another worker is waited for */
+} sg_session_lane_kind;
+
+/* Requests of one kind to one ps. Few of them are under way at a time: so the deadline of a call measures the peer, not
+ * the length of the queue before it. */
 typedef struct sg_session_lane {
     STAILQ_ENTRY(sg_session_lane) link; /* of those that may have something to send */
     bool touched;                       /* it is among them */
-    uint32_t window, n_active;
+    uint32_t n_active;
+    uint64_t active_bytes;      /* of their slices */
     sg_session_request **queue; /* [n_queued] a heap: the lowest slice first, of one slice the oldest */
     size_t n_queued, capacity;
     struct sg_session_requests blocked; /* oldest first */
@@ -251,9 +259,10 @@ void sg_session_ticket_unref(sg_session_held_ticket *ticket);
 /* A request that is sent as soon as may be (sg_session_send_due). `body` is copied. */
 sg_session_request *sg_session_request_add(sg_session *session, sg_session_task *task, sg_session_method method,
                                            uint32_t target, const ProtobufCMessage *body);
-/* The same for slices of one ps, in the lane of that ps. */
+/* The same for slices of one ps, in a lane of that ps. */
 sg_session_request *sg_session_request_add_data(sg_session *session, sg_session_task *task, sg_session_method method,
-                                                uint32_t ps, sg_session_message *take_message, uint64_t at);
+                                                sg_session_lane_kind kind, uint32_t ps,
+                                                sg_session_message *take_message, uint64_t at);
 /* Forgets a request that was given up. */
 void sg_session_request_remove(sg_session *session, sg_session_request *request);
 void sg_session_requests_drop(sg_session *session, const sg_session_task *task);
@@ -346,7 +355,8 @@ void sg_session_slice_set(sg_session *session, uint32_t slice, uint64_t version)
 
 /* --- session_data.c ------------------------------------------------------------------------------------------- */
 
-void sg_session_pull_add(sg_session *session, sg_session_task *task, uint64_t version, const uint32_t *slices,
-                         size_t n_slices);
+/* kind: DOWN or PARKED. */
+void sg_session_pull_add(sg_session *session, sg_session_task *task, sg_session_lane_kind kind, uint64_t version,
+                         const uint32_t *slices, size_t n_slices);
 
 #endif
