@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -759,6 +760,7 @@ typedef struct trainer {
     fixture *f;
     uint32_t worker;
     unsigned seed;
+    atomic_bool done;
 } trainer;
 
 static void pull_all(trainer *t, uint64_t version, fixture_answer *answer)
@@ -848,7 +850,7 @@ static void run_threads(fixture *f, void *(*train)(void *), unsigned seed)
     ticker t = {.f = f};
     pthread_create(&tick_thread, NULL, tick, &t);
     for (uint32_t i = 0; i < N_THREADS; i++) {
-        trainers[i] = (trainer){f, i, seed + i};
+        trainers[i] = (trainer){.f = f, .worker = i, .seed = seed + i};
         pthread_create(&threads[i], NULL, train, &trainers[i]);
     }
     for (uint32_t i = 0; i < N_THREADS; i++)
@@ -918,6 +920,67 @@ Test(store, no_contribution_enters_after_its_worker_was_fenced)
         pthread_join(thread, NULL);
         for (uint32_t i = 0; i < N_SLICES; i++)
             cr_assert_eq(count_of(&f, i), counts[i], "slice %u, round %d", i, round);
+        stop(&f);
+    }
+}
+
+static void *excuse_worker_1(void *argument)
+{
+    trainer *t = argument;
+    fixture_excuse(t->f, 1, FIXTURE_INCARNATION(2), NULL, 0, 0x3);
+    atomic_store(&t->done, true);
+    return NULL;
+}
+
+/* Who holds a slice's mutex is about to count a contribution. */
+Test(store, an_order_that_fences_waits_for_contributions_that_were_let_in_before)
+{
+    fixture f;
+    start(&f, SG_MODE_SYNC, variables, 1, 2, 0.0f);
+    trainer t = {.f = &f};
+    pthread_t thread;
+    sg_store_slice *slice = &f.store->slices[N_SLICES - 1];
+    pthread_mutex_lock(&slice->mutex);
+    pthread_create(&thread, NULL, excuse_worker_1, &t);
+    fixture_push push = fixture_a_push(1, 7, 0x3, ones, 16);
+    while (fixture_send(&f, &push, NULL, NULL, NULL) != SG_FENCED) /* EARLY before that */
+        ;
+    for (int i = 0; i < 1000; i++) {
+        cr_assert_not(atomic_load(&t.done), "it was acknowledged too early");
+        sched_yield();
+    }
+    pthread_mutex_unlock(&slice->mutex);
+    pthread_join(thread, NULL);
+    stop(&f);
+}
+
+static void fence_on_non_finite(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    (void)level, (void)fields;
+    if (strcmp(event, "non_finite") == 0)
+        fixture_excuse(user, 1, FIXTURE_INCARNATION(2), NULL, 0, 0x3);
+}
+
+Test(store, a_worker_that_is_fenced_in_the_middle_of_its_push_adds_nothing_more)
+{
+    for (uint64_t held_bytes = 0; held_bytes <= 1u << 20; held_bytes += 1u << 20) {
+        fixture f;
+        sg_log log = {.fn = fence_on_non_finite, .user = &f, .min_level = SG_LOG_WARN};
+        sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
+        options.held_bytes = held_bytes;
+        options.log = &log;
+        fixture_init(&f, &options);
+        fixture_start(&f, variables, 1, 2, 0.0f);
+        float values[40];
+        memcpy(values, ones, sizeof values);
+        values[20] = NAN; /* in slice 1 */
+        fixture_push push = fixture_a_push(1, 0, 0x3, values, 40);
+        push.slices = all_weight;
+        push.n_slices = N_SLICES;
+        expect_refused(&f, &push, SG_FENCED, "worker 1 was superseded, has left or was given up");
+        cr_assert_eq(f.store->slices[0].n_parts, 1);
+        cr_assert_eq(f.store->slices[1].n_parts, 1);
+        cr_assert_eq(f.store->slices[2].n_parts, 0);
         stop(&f);
     }
 }
