@@ -23,7 +23,7 @@ static inline sg_update_constants sg_update_constants_of(const sg_update *update
     double beta1 = update->beta1;
     double beta2 = update->beta2;
     double count = (double)update->count;
-    return (sg_update_constants){
+    sg_update_constants constants = {
         .minus_learning_rate = -update->learning_rate,
         .weight_decay = update->weight_decay,
         .momentum = update->momentum,
@@ -31,9 +31,12 @@ static inline sg_update_constants sg_update_constants_of(const sg_update *update
         .beta2 = update->beta2,
         .one_minus_beta2 = (float)(1.0 - beta2),
         .epsilon = update->epsilon,
-        .minus_step = (float)(-(double)update->learning_rate / (1.0 - pow(beta1, count))),
-        .root_bias_correction2 = (float)sqrt(1.0 - pow(beta2, count)),
     };
+    if (update->rule == SG_RULE_ADAM) { /* powers take as long as a small slice */
+        constants.minus_step = (float)(-(double)update->learning_rate / (1.0 - pow(beta1, count)));
+        constants.root_bias_correction2 = (float)sqrt(1.0 - pow(beta2, count));
+    }
+    return constants;
 }
 
 /* sg_update_slots, for the compiler to see through. */
