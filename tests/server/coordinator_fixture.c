@@ -361,8 +361,15 @@ rig_call *rig_heartbeat(rig *r, uint64_t incarnation)
 
 rig_call *rig_leave(rig *r, uint64_t incarnation, uint64_t pushed)
 {
+    return rig_leave_report(r, incarnation, pushed, 0, 0);
+}
+
+rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float loss, uint64_t examples)
+{
     Shardgrad__V1__GroupProgress progress = SHARDGRAD__V1__GROUP_PROGRESS__INIT, *list = &progress;
     progress.pushed = pushed;
+    progress.loss = loss;
+    progress.examples = examples;
     Shardgrad__V1__LeaveRequest request = SHARDGRAD__V1__LEAVE_REQUEST__INIT;
     request.incarnation = incarnation;
     request.generation = 1;

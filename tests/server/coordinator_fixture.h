@@ -73,6 +73,8 @@ rig_call *rig_ticket_with(rig *r, const Shardgrad__V1__TicketRequest *request);
 rig_call *rig_heartbeat(rig *r, uint64_t incarnation);
 /* pushed: of group 0; UINT64_MAX: no progress is given. */
 rig_call *rig_leave(rig *r, uint64_t incarnation, uint64_t pushed);
+/* With a report of the last step. */
+rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float loss, uint64_t examples);
 const Shardgrad__V1__StatusResponse *rig_status(rig *r);
 
 /* All ps registered, `n` workers joined (incarnations[n]), declared and initialized by the first. */

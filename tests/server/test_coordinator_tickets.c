@@ -354,6 +354,28 @@ Test(coordinator_tickets, a_report_counts_once_however_often_it_comes)
     rig_deinit(&r);
 }
 
+Test(coordinator_tickets, a_goodbye_reports_the_last_step_if_no_ticket_request_did)
+{
+    for (uint64_t finished = 1; finished <= 2; finished++) {
+        rig r;
+        rig_init(&r, (const char *[]){"linger=true", NULL});
+        uint64_t workers[2] = {0};
+        rig_start(&r, 2, workers);
+        report(&r, workers[0], 0, 0, 9);
+        report(&r, workers[1], 0, 0, 9);
+        report(&r, workers[0], 1, 0, 9);
+        report(&r, workers[0], 2, finished, 0.5f);
+        rig_leave_report(&r, workers[0], 2, 0.25f, 8);
+        rig_leave_report(&r, workers[0], 2, 0.25f, 8);
+        const Shardgrad__V1__StatusResponse *status = rig_status(&r);
+        cr_assert_eq(status->workers[0]->finished, 2);
+        cr_assert_eq(status->workers[0]->examples, finished == 1 ? 40 : 32, "%llu examples",
+                     (unsigned long long)status->workers[0]->examples);
+        cr_assert_eq(status->examples, status->workers[0]->examples);
+        rig_deinit(&r);
+    }
+}
+
 /* --- async --------------------------------------------------------------------------------------------------- */
 
 Test(coordinator_tickets, async_tickets_are_numbered_over_all_workers_and_unique)
