@@ -71,8 +71,8 @@ bench: all $(BUILD)/tests/bench/products $(BUILD)/tests/bench/overlap_steps ## m
 	tests/bench/overlap $(BUILD)
 
 model: all ## measure, say how well the model of tests/bench/model.md tells it, and predict (the plot needs gnuplot)
-	tests/bench/validate $(BUILD)/bin $(BUILD)/model; code=$$?; \
-	tests/bench/simulate.py scale --constants $(BUILD)/model/constants.json $(BUILD)/model && exit $$code
+	tests/bench/validate $(if $(INTO),--into $(INTO)) $(BUILD)/bin $(BUILD)/model; code=$$?; \
+	tests/bench/simulate.py scale $(if $(INTO),--into $(INTO)) --constants $(BUILD)/model/constants.json $(BUILD)/model && exit $$code
 
 lint: $(PB_H) ## formatting, clang-tidy, layers, both compilers
 	scripts/lint $(BUILD)

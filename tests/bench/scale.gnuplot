@@ -4,7 +4,7 @@ set output folder."/scale.svg"
 data = folder."/scale.dat"
 set logscale xy
 set xrange [8:4096]
-set yrange [0.02:1000]
+set yrange [0.02:20000]
 set xtics (8, 16, 32, 64, 128, 256, 512, "1k" 1024, "2k" 2048, "4k" 4096)
 set format y "10^{%T}"
 set grid

@@ -3,8 +3,9 @@
 
     simulate.py step --constants FILE --ps P --workers W --bytes N [--gbit G] [--cores C] [...]
                                                 one cluster; without --gbit all processes share one host
-    simulate.py scale --constants FILE OUT      the tables of model.md on standard output; OUT/scale.dat and,
-                                                if gnuplot is there, OUT/scale.svg"""
+    simulate.py scale --constants FILE [--into FILE] OUT
+                                                the tables of model.md on standard output, and into that document;
+                                                OUT/scale.dat and, if gnuplot is there, OUT/scale.svg"""
 import argparse
 import math
 import os
@@ -16,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from model import constants, formula, predict, shape, step  # noqa: E402
+from model import constants, document, formula, predict, shape, step  # noqa: E402
 
 WORKERS = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
 PS = [1, 4, 16, 64, 256, 512]
@@ -61,8 +62,8 @@ def show_step(args, costs):
 # --- all of them ---
 
 def _predict_one(job):
-    costs, workers, ps, n_bytes, gbit = job
-    found = predict.predict(costs, workers, ps, n_bytes, network(gbit))
+    costs, workers, ps, n_bytes, gbit, slice_bytes, options = job
+    found = predict.predict(costs, workers, ps, n_bytes, network(gbit), slice_bytes, **options)
     return found.step_s, found.limit(), found.held_bytes
 
 
@@ -72,17 +73,63 @@ def cell(seconds):
     return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.0f} s"
 
 
-def print_tables(results):
+def row(*cells):
+    return "| " + " | ".join(str(one) for one in cells) + " |"
+
+
+def time_tables(results):
+    lines = []
     for name, n_bytes in MODELS:
         n_slices = math.ceil(n_bytes / shape.MIB)
-        print(f"\nA model of {name} ({n_slices} slices of 1 MiB): time of a step, and what is busiest\n")
-        print("| network | ps | " + " | ".join(f"{w} workers" for w in SHOWN_WORKERS) + " |")
-        print("| --- " * (2 + len(SHOWN_WORKERS)) + "|")
+        lines += ["", f"A model of {name}, {n_slices} slices of 1 MiB: time of a step, and what is busiest", "",
+                  row("network", "ps", *(f"{w} workers" for w in SHOWN_WORKERS)), row(*["---"] * (2 + len(SHOWN_WORKERS)))]
         for gbit in GBITS:
             for ps in PS:
-                cells = [f"{cell(results[n_bytes, gbit, ps, w][0])} {results[n_bytes, gbit, ps, w][1]}"
-                         for w in SHOWN_WORKERS]
-                print(f"| {gbit} Gbit/s | {ps} | " + " | ".join(cells) + " |")
+                found = [results[n_bytes, gbit, ps, w] for w in SHOWN_WORKERS]
+                lines.append(row(f"{gbit} Gbit/s", ps, *(f"{cell(seconds)}, {limit}" for seconds, limit, _ in found)))
+    return lines
+
+
+def held_table(results):
+    """For people: contributions that wait at one ps for those of others, at most."""
+    n_bytes = MODELS[1][1]
+    lines = ["", f"Contributions that wait at one ps, at most ({MODELS[1][0]}, {GBITS[1]} Gbit/s)", "",
+             row("ps", *(f"{w} workers" for w in SHOWN_WORKERS)), row(*["---"] * (1 + len(SHOWN_WORKERS)))]
+    for ps in PS:
+        lines.append(row(ps, *(f"{results[n_bytes, GBITS[1], ps, w][2] / 1e9:.2f} GB" for w in SHOWN_WORKERS)))
+    return lines
+
+
+VARIANTS = [
+    ("as it is", shape.MIB, {}),
+    ("4 rpc threads in each ps", shape.MIB, {"rpc_threads": 4}),
+    ("slices and messages of 256 KiB", shape.MIB // 4, {}),
+    ("pulls on a connection of their own", shape.MIB, {"pulls_apart": True}),
+    ("all three", shape.MIB // 4, {"rpc_threads": 4, "pulls_apart": True}),
+]
+VARIED = (64, 16)  # workers, ps
+
+
+def variants_table(pool, costs):
+    """What would move the limit, for one cluster."""
+    keys = [(i, n_bytes, gbit) for i in range(len(VARIANTS)) for _, n_bytes in MODELS for gbit in GBITS]
+    jobs = [(costs, *VARIED, n_bytes, gbit, *VARIANTS[i][1:]) for i, n_bytes, gbit in keys]
+    found = dict(zip(keys, pool.map(_predict_one, jobs)))
+    columns = [(name, n_bytes, gbit) for name, n_bytes in MODELS for gbit in GBITS]
+    lines = ["", f"What would move it: {VARIED[0]} workers, {VARIED[1]} ps", "",
+             row("", *(f"{name}, {gbit} Gbit/s" for name, _, gbit in columns)), row(*["---"] * (1 + len(columns)))]
+    for i, variant in enumerate(VARIANTS):
+        times = [found[i, n_bytes, gbit] for _, n_bytes, gbit in columns]
+        lines.append(row(variant[0], *(f"{cell(seconds)}, {limit}" for seconds, limit, _ in times)))
+    return lines
+
+
+def keeps_up(costs):
+    """What one rpc thread of a ps takes in, and gives out at the same time, with many workers."""
+    s_per_byte = costs.ps_in_s_per_byte + costs.ps_out_s_per_byte + costs.pass_s_per_byte
+    s_per_byte += 2 * costs.ps_call_s / shape.MIB
+    return ["", f"One rpc thread of a ps keeps up with {1 / s_per_byte / 1e9:.2f} GB/s of gradients and as much of values: "
+            f"{8 / s_per_byte / 1e9:.1f} Gbit/s each way."]
 
 
 def write_data(path, results):
@@ -110,10 +157,14 @@ def plot(folder):
 def show_scale(args, costs):
     os.makedirs(args.out, exist_ok=True)
     keys = [(n_bytes, gbit, ps, w) for _, n_bytes in MODELS for gbit in GBITS for ps in PS for w in WORKERS]
-    jobs = [(costs, w, ps, n_bytes, gbit) for n_bytes, gbit, ps, w in keys]
+    jobs = [(costs, w, ps, n_bytes, gbit, shape.MIB, {}) for n_bytes, gbit, ps, w in keys]
     with ProcessPoolExecutor() as pool:
         results = dict(zip(keys, pool.map(_predict_one, jobs, chunksize=4)))
-    print_tables(results)
+        lines = time_tables(results) + variants_table(pool, costs) + held_table(results) + keeps_up(costs)
+    text = "\n".join(lines).strip()
+    print(text)
+    if args.into:
+        document.put(args.into, "predictions", text)
     write_data(os.path.join(args.out, "scale.dat"), results)
     plot(args.out)
 
@@ -133,6 +184,7 @@ def parse():
     one.add_argument("--pulls-apart", action="store_true", help="as if pulls had connections of their own")
     everything = commands.add_parser("scale")
     everything.add_argument("out", metavar="OUT")
+    everything.add_argument("--into", metavar="FILE")
     for command in (one, everything):
         command.add_argument("--constants", required=True, metavar="FILE")
     return parser.parse_args()

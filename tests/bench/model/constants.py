@@ -6,22 +6,38 @@ import math
 from . import shape, step
 
 SMALL_STEP_BYTES = 4096
-CALLS_PER_SMALL_STEP = 2  # push_pull, and the ticket of the next step
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """CPU seconds of a byte or of a call and its answer, on one side."""
-    client_out_s_per_byte: float  # send a gradient
-    client_in_s_per_byte: float   # receive a value and copy it into the user's buffer
+    """CPU seconds of a byte, or of a call and its answer, on one side; table() says what each is."""
+    client_out_s_per_byte: float
+    client_in_s_per_byte: float
     client_call_s: float
-    ps_in_s_per_byte: float       # receive a contribution and look at it
-    ps_out_s_per_byte: float      # send a version
+    ps_in_s_per_byte: float
+    ps_out_s_per_byte: float
     ps_call_s: float
-    pass_s_per_byte: float        # of a byte that the fused pass reads or writes
-    ticket_s: float               # the coordinator's thread
-    wake_s: float                 # until a thread that sleeps runs
-    cores: int                    # of the machine that was measured
+    pass_s_per_byte: float
+    ticket_s: float
+    wake_s: float
+    cores: int
+
+
+def table(costs):
+    """For people."""
+    rows = [
+        ("client out", f"{costs.client_out_s_per_byte * 1e9:.3f} s/GB", "CPU to send gradients"),
+        ("client in", f"{costs.client_in_s_per_byte * 1e9:.3f} s/GB", "CPU to receive values and copy them to the user"),
+        ("client call", f"{costs.client_call_s * 1e6:.0f} us", "CPU of a call and its answer, whatever they carry"),
+        ("ps in", f"{costs.ps_in_s_per_byte * 1e9:.3f} s/GB", "CPU to receive a contribution and look at it"),
+        ("ps out", f"{costs.ps_out_s_per_byte * 1e9:.3f} s/GB", "CPU to send a version"),
+        ("ps call", f"{costs.ps_call_s * 1e6:.0f} us", "CPU of a call and its answer"),
+        ("pass", f"{costs.pass_s_per_byte * 1e9:.3f} s/GB", "CPU of what the fused pass reads or writes: contributions, old "
+         "values, new values"),
+        ("ticket", f"{costs.ticket_s * 1e6:.0f} us", "CPU at ps 0 to give out a ticket: an upper bound"),
+        ("wake", f"{costs.wake_s * 1e6:.0f} us", "from the news until a thread that sleeps runs; no CPU"),
+    ]
+    return "\n".join(["| constant | value | what it is |", "| --- | --- | --- |", *("| %s | %s | %s |" % row for row in rows)])
 
 
 def load(path):
@@ -39,7 +55,7 @@ def _per_direction(report, side, call_s, n_messages, n_bytes):
     """CPU seconds per byte of the two directions. push and pull tell how they differ, push_pull what both cost together."""
     alone = [report[op][side]["median"] - n_messages * call_s for op in ("push", "pull")]
     both = report["push_pull"][side]["median"] - n_messages * call_s
-    return [max(0.0, seconds) / n_bytes * both / sum(alone) for seconds in alone]
+    return [seconds / n_bytes * both / sum(alone) for seconds in alone]
 
 
 def calibrate(ops, small, machine):
@@ -50,15 +66,17 @@ def calibrate(ops, small, machine):
     n_bytes = ops["bytes"]
     n = math.ceil(n_bytes / shape.MIB)
     small = small["small"]
-    client_call_s = small["worker_cpu_seconds_per_step"] / CALLS_PER_SMALL_STEP
-    ps_call_s = small["ps_cpu_seconds_per_step"] / (CALLS_PER_SMALL_STEP + 1)  # and the coordinator's thread
-    # The fused pass of momentum, which touches twice as many arrays as sgd, so that the rate is that of memory.
-    pass_s = 1 / machine["machine"]["fused_pass_momentum"]["4"]["bytes_per_second"]
+    client_call_s = small["worker_cpu_seconds_per_step"]
+    # One push_pull with the next ticket in it. What the ticket is of that is not known: at most half.
+    ps_call_s = small["ps_cpu_seconds_per_step"] / 2
     client_out, client_in = _per_direction(ops, "worker_cpu_seconds", client_call_s, n, n_bytes)
     ps_in, ps_out = _per_direction(ops, "ps_cpu_seconds", ps_call_s, n, n_bytes)
+    # The pass by itself, with 4 contributions, over arrays that no cache holds. With one contribution it finds that in the
+    # cache and is faster: then it takes at most half of what a push costs the ps.
+    pass_s = min(1 / machine["machine"]["fused_pass_momentum"]["4"]["bytes_per_second"], ps_in / 2 / 3)
     costs = Costs(
         client_out_s_per_byte=client_out, client_in_s_per_byte=client_in, client_call_s=client_call_s,
-        ps_in_s_per_byte=max(0.0, ps_in - 3 * pass_s), ps_out_s_per_byte=ps_out, ps_call_s=ps_call_s,
+        ps_in_s_per_byte=ps_in - 3 * pass_s, ps_out_s_per_byte=ps_out, ps_call_s=ps_call_s,
         pass_s_per_byte=pass_s, ticket_s=ps_call_s, wake_s=0.0, cores=machine["machine"]["cores"])
     return dataclasses.replace(costs, wake_s=_wake_s(costs, small["step_seconds"]["p50"]))
 

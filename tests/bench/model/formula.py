@@ -14,7 +14,7 @@ def terms(costs, n_workers, n_ps, n_bytes, network, slice_bytes=shape.MIB, rpc_t
     calls = 2 - 1 / n_workers  # a push, and a pull for all but the last contributor
     per_byte = costs.ps_in_s_per_byte + costs.ps_out_s_per_byte
     ps_cpu = n_workers * (ps_bytes * per_byte + messages * calls * costs.ps_call_s)
-    ps_cpu += (n_workers + 2) * ps_bytes * costs.pass_s_per_byte
+    ps_cpu += (n_workers + 2) * ps_bytes * costs.pass_s_per_byte + n_workers * costs.ticket_s
     # A pull stands behind the pushes of its lane, unless it has a connection of its own or there is none to wait for.
     overlaps = pulls_apart or n_workers == 1
     # The caller's thread sends what the windows admit at once, the poller the rest; it alone receives.
@@ -22,12 +22,10 @@ def terms(costs, n_workers, n_ps, n_bytes, network, slice_bytes=shape.MIB, rpc_t
     send = n_bytes * costs.client_out_s_per_byte + n_slices * costs.client_call_s / 2
     receive = n_bytes * costs.client_in_s_per_byte + n_slices * (calls - 0.5) * costs.client_call_s
     worker_cpu = max(at_once * send, (1 - at_once) * send + receive) if overlaps else send + receive
-    coordinator = n_workers * (costs.ticket_s + costs.ps_call_s / 2)
     if network is None:
         total_ps = n_workers * (n_bytes * per_byte + n_slices * calls * costs.ps_call_s) + \
-            (n_workers + 2) * n_bytes * costs.pass_s_per_byte
-        total = total_ps + n_workers * (send + receive + costs.client_call_s + costs.ps_call_s) + coordinator
-        return {"ps CPU": ps_cpu, "worker CPU": worker_cpu, "coordinator": coordinator, "cores": total / costs.cores}
+            (n_workers + 2) * n_bytes * costs.pass_s_per_byte + n_workers * costs.ticket_s
+        return {"ps CPU": ps_cpu, "worker CPU": worker_cpu, "cores": (total_ps + n_workers * (send + receive)) / costs.cores}
     # Values flow while gradients come, except those of one slice, or of those behind whose pushes the pulls stand.
     behind = 1 if overlaps else max(1, min(messages, WINDOW) - 1)
     both_ways = 1 + behind / messages
@@ -35,7 +33,6 @@ def terms(costs, n_workers, n_ps, n_bytes, network, slice_bytes=shape.MIB, rpc_t
     return {
         "ps CPU": ps_cpu / rpc_threads,
         "worker CPU": worker_cpu,
-        "coordinator": coordinator,
         "ps link": n_workers * (ps_bytes + messages * SMALL_BYTES) * wire,
         "worker link": (n_bytes + n_slices * SMALL_BYTES) * wire,
     }

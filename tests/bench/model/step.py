@@ -1,15 +1,16 @@
 """One synchronous exchange, message by message, as the product does it.
 
 Worker: the caller's thread sends the first messages of every lane (a lane is a worker and a ps; at most WINDOW pushes of it
-are under way), a poller thread receives, copies into the value buffers, and sends what the window then admits. Ps: an rpc thread receives a message as one contribution; the last contribution of a slice makes it run the fused
-pass there and then. How the values come back is the method:
+are under way), a poller thread receives, copies into the value buffers, and sends what the window then admits. Ps: an rpc
+thread receives a message as one contribution; the last contribution of a slice makes it run the fused pass there and then.
+How the values come back is the method:
 
     push_pull   the last contributor gets them in the answer to its push; whoever came before it was told that its
                 contribution is stored, asks for them with a pull, and that is parked until they exist
     push, pull  push ends with the acknowledgements; pull finds the values there
     ahead       every worker pushes and asks for the values at once
 
-Beside it every worker asks ps 0 for its next ticket. Two threads of ps 0 handle that, and nobody waits for it."""
+A push_pull of slice 0 asks for the ticket of the next step, too, which ps 0 answers from the coordinator's state."""
 from collections import defaultdict, deque, namedtuple
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +39,6 @@ class Ps:
         self.coordinates = shape.coordinates
         self.host = host or Host(run.clock, run.network.cores)
         self.rpc = [self.host.thread(run.costs.wake_s) for _ in range(run.rpc_threads)]
-        self.main = self.host.thread(run.costs.wake_s)
         self.rx, self.tx = run.ports()
         self.contributed = defaultdict(float)  # (step, slice) -> workers
         self.parked = defaultdict(list)        # (step, slice) -> lanes
@@ -100,8 +100,6 @@ class Lane:
     def begin(self, step):
         method = self.run.method
         keys = [(step, i) for i in range(len(self.ps.slices))]
-        if self.ps.coordinates and method != "pull":
-            self._up(self.worker.user, 0, self._ticket_asked)
         if method != "pull":
             self.to_push.extend(keys)
         if method in ("pull", "ahead"):
@@ -158,6 +156,12 @@ class Lane:
 
     def _contribute(self, key):
         """On the rpc thread."""
+        if self.ps.coordinates and key[1] == 0 and self.run.method == "push_pull":
+            self.rpc.do_first(self.run.costs.ticket_s * self.worker.stands_for, self._store, key)
+        else:
+            self._store(key)
+
+    def _store(self, key):
         ps, n = self.ps, self.run.n_workers
         ps.contributed[key] += self.worker.stands_for
         ps.held_bytes += self.worker.stands_for * ps.slices[key[1]]
@@ -217,12 +221,6 @@ class Lane:
         self.pull_next(self.worker.poller)
         self.worker.slice_done()
 
-    # --- the ticket ---
-
-    def _ticket_asked(self):
-        """On the rpc thread, which hands it to the coordinator's."""
-        self.ps.main.do(self.run.costs.ticket_s * self.worker.stands_for, self._down, self.ps.main, 0, _nothing)
-
 
 def _nothing():
     pass
@@ -269,7 +267,6 @@ class Run:
         busy = {
             "ps CPU": max(t.busy_s for ps in self.ps for t in ps.rpc),
             "worker CPU": max(t.busy_s for w in self.workers for t in (w.poller, w.user)),
-            "coordinator": max(ps.main.busy_s for ps in self.ps),
         }
         if self.shared:
             busy["cores"] = self.shared.busy_s / self.shared.cores
