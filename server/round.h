@@ -69,7 +69,7 @@ void sg_round_deinit(sg_round *round);
 sg_round_verdict sg_round_look(const sg_round *round, const sg_round_entry *entry, const char **field);
 /* Counts the contribution if the verdict is STORED, else changes nothing. */
 sg_round_verdict sg_round_contribute(sg_round *round, const sg_round_entry *entry, const char **field);
-/* Would the round begin to close at once if this one, whose verdict is STORED, were counted? */
+/* Would the round of this one, whose verdict is STORED, begin to close at once if it were counted? */
 bool sg_round_closes_with(const sg_round *round, const sg_round_entry *entry);
 /* Contributes and, if the round can then close (*closes), begins to close it. The same as the calls one by one, and
  * cheaper for a round that has one member. */

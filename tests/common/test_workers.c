@@ -28,6 +28,19 @@ Test(workers, members_are_those_that_were_added_and_not_removed)
     cr_assert_not(sg_workers_has(&set, 64));
 }
 
+Test(workers, a_set_is_empty_until_one_is_added_anywhere)
+{
+    static const uint32_t members[] = {0, 63, 64, 1023};
+    for (size_t i = 0; i < SG_ARRAY_LEN(members); i++) {
+        sg_workers set = {{0}};
+        cr_assert(sg_workers_is_empty(&set));
+        sg_workers_add(&set, members[i]);
+        cr_assert_not(sg_workers_is_empty(&set));
+        sg_workers_remove(&set, members[i]);
+        cr_assert(sg_workers_is_empty(&set));
+    }
+}
+
 Test(workers, an_index_out_of_range_is_in_no_set)
 {
     sg_workers all;

@@ -206,6 +206,73 @@ Test(round, async_a_ticket_counts_once_per_incarnation)
     sg_round_deinit(&round);
 }
 
+/* --- counting and closing in one --- */
+
+static sg_round_verdict contribute_in_steps(sg_round *round, const sg_round_entry *entry, bool *closes)
+{
+    sg_round_verdict verdict = sg_round_contribute(round, entry, NULL);
+    *closes = verdict == SG_ROUND_STORED && sg_round_can_close(round);
+    if (*closes)
+        sg_round_begin_close(round);
+    return verdict;
+}
+
+static void check_same(const sg_round *a, const sg_round *b, unsigned seed)
+{
+    sg_workers missing_a = {{0}}, missing_b = {{0}};
+    cr_assert_eq(a->step, b->step, "seed %u", seed);
+    cr_assert_eq(sg_round_can_close(a), sg_round_can_close(b), "seed %u", seed);
+    cr_assert_eq(sg_round_missing(a, &missing_a), sg_round_missing(b, &missing_b), "seed %u", seed);
+    cr_assert(a->closing || sg_workers_equal(&missing_a, &missing_b), "seed %u", seed);
+}
+
+/* The same random events, with the calls one by one and in one. */
+static void run_both_ways(unsigned seed, bool async)
+{
+    const unsigned first_seed = seed;
+    sg_round a, b;
+    sg_round_init(&a, async);
+    sg_round_init(&b, async);
+    for (unsigned event = 0; event < 60; event++) {
+        uint32_t worker = (uint32_t)rand_r(&seed) % 3;
+        uint64_t step = a.step + (uint64_t)rand_r(&seed) % 3 - (a.step > 0), members = 1u << worker;
+        if (rand_r(&seed) % 2)
+            members |= 1u << rand_r(&seed) % 3;
+        sg_round_terms terms = terms_of(members);
+        sg_round_entry entry = {worker, 1, step, &terms};
+        bool closes_a = false, closes_b = false;
+        if (rand_r(&seed) % 4 == 0 && !async) {
+            excuse(&a, worker, step, members);
+            excuse(&b, worker, step, members);
+        } else {
+            bool predicted = sg_round_look(&b, &entry, NULL) == SG_ROUND_STORED && sg_round_closes_with(&b, &entry);
+            cr_assert_eq(sg_round_contribute_and_close(&b, &entry, NULL, &closes_b),
+                         contribute_in_steps(&a, &entry, &closes_a), "seed %u, event %u", first_seed, event);
+            cr_assert_eq(closes_a, closes_b, "seed %u, event %u", first_seed, event);
+            cr_assert_eq(predicted, closes_b, "seed %u, event %u", first_seed, event);
+        }
+        check_same(&a, &b, first_seed);
+        if (a.closing && rand_r(&seed) % 2) {
+            sg_round_end_close(&a);
+            sg_round_end_close(&b);
+        }
+        while (sg_round_can_close(&a)) { /* as their owner does, whatever made it so */
+            close_one(&a);
+            close_one(&b);
+        }
+        check_same(&a, &b, first_seed);
+    }
+    sg_round_deinit(&a);
+    sg_round_deinit(&b);
+}
+
+Test(round, counting_and_closing_in_one_is_the_same_as_one_by_one)
+{
+    unsigned base = (unsigned)sg_seed_begin().first;
+    for (unsigned i = 0; i < 2000; i++)
+        run_both_ways(base + i, i % 4 == 0);
+}
+
 /* --- a simple model, driven by the same random events --- */
 
 #define MODEL_WORKERS 5u

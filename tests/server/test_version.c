@@ -47,3 +47,20 @@ Test(version, a_shared_version_keeps_the_values_of_its_base_alive)
     sg_pool_put(buffer);
     sg_pool_destroy(pool);
 }
+
+Test(version, it_is_sole_while_nobody_else_holds_it_or_its_values)
+{
+    sg_pool *pool = sg_pool_create();
+    sg_version *version = sg_version_create(pool, 0, 1, 4);
+    cr_assert(sg_version_is_sole(version));
+    sg_version_retain(version);
+    cr_assert_not(sg_version_is_sole(version));
+    sg_version_release(version);
+    sg_version *shared = sg_version_share(pool, version, 2);
+    cr_assert_not(sg_version_is_sole(version));
+    cr_assert_not(sg_version_is_sole(shared), "its values are another's");
+    sg_version_release(shared);
+    cr_assert(sg_version_is_sole(version));
+    sg_version_release(version);
+    sg_pool_destroy(pool);
+}
