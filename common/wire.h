@@ -66,6 +66,9 @@ SG_MUST_USE sg_status sg_wire_unpack(const sg_wire_message *message, const Proto
 void sg_wire_parts_deinit(sg_wire_parts *parts); /* a zeroed one is fine */
 /* A copy of its own, freed by protobuf_c_message_free_unpacked(copy, NULL). */
 ProtobufCMessage *sg_wire_head_copy(const ProtobufCMessage *head);
+/* One that is made of a pool, for copies that are made again and again; freed by sg_wire_head_free (NULL is fine). */
+ProtobufCMessage *sg_wire_head_copy_to_pool(sg_pool *pool, const ProtobufCMessage *head);
+void sg_wire_head_free(ProtobufCMessage *copy);
 
 /* For tests and fuzzing: a received message made of a copy of these bytes, split into buffers of split_bytes. */
 sg_wire_message *sg_wire_message_from_bytes(const void *data, size_t n_bytes, size_t split_bytes);

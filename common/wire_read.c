@@ -301,6 +301,38 @@ void sg_wire_parts_deinit(sg_wire_parts *parts)
     *parts = (sg_wire_parts){0};
 }
 
+/* --- copies --- */
+
+static void *piece_alloc(void *pool, size_t n_bytes)
+{
+    return sg_pool_alloc(pool, n_bytes);
+}
+
+static void piece_free(void *pool, void *piece)
+{
+    (void)pool; /* the piece knows it */
+    sg_pool_free(piece);
+}
+
+ProtobufCMessage *sg_wire_head_copy_to_pool(sg_pool *pool, const ProtobufCMessage *head)
+{
+    ProtobufCAllocator allocator = {.alloc = piece_alloc, .free = piece_free, .allocator_data = pool};
+    size_t n_bytes = protobuf_c_message_get_packed_size(head);
+    uint8_t *packed = sg_pool_alloc(pool, n_bytes);
+    protobuf_c_message_pack(head, packed);
+    ProtobufCMessage *copy = protobuf_c_message_unpack(head->descriptor, &allocator, n_bytes, packed);
+    sg_pool_free(packed);
+    SG_ASSERT(copy != NULL);
+    return copy;
+}
+
+void sg_wire_head_free(ProtobufCMessage *copy)
+{
+    ProtobufCAllocator allocator = {.free = piece_free};
+    if (copy != NULL)
+        protobuf_c_message_free_unpacked(copy, &allocator);
+}
+
 ProtobufCMessage *sg_wire_head_copy(const ProtobufCMessage *head)
 {
     size_t n_bytes = protobuf_c_message_get_packed_size(head);

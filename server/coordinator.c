@@ -17,6 +17,7 @@ sg_coordinator *sg_coordinator_create(const sg_config *config)
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
         TAILQ_INIT(&c->groups[group].steps);
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
+    c->pool = sg_pool_create();
     c->n_ps = (uint32_t)config->ps.n;
     c->n_workers = (uint32_t)config->max_workers;
     c->ps = sg_xcalloc(c->n_ps, sizeof *c->ps);
@@ -28,7 +29,6 @@ sg_coordinator *sg_coordinator_create(const sg_config *config)
     for (uint32_t i = 0; i < c->n_workers; i++)
         c->workers[i].address = sg_xstrdup("");
     c->end_text = sg_xstrdup("");
-    c->waiting_for = sg_xstrdup("");
     return c;
 }
 
@@ -63,7 +63,7 @@ void sg_coordinator_destroy(sg_coordinator *c)
     free(c->ps);
     free(c->workers);
     free(c->end_text);
-    free(c->waiting_for);
+    sg_pool_destroy(c->pool);
     free(c);
 }
 

@@ -28,7 +28,7 @@ typedef enum sg_coordinator_action_kind {
 typedef struct sg_coordinator_action {
     sg_coordinator_action_kind kind;
     void *call;             /* REPLY, FAIL */
-    ProtobufCMessage *body; /* REPLY, ORDER; freed by action_deinit */
+    ProtobufCMessage *body; /* REPLY, ORDER; freed by action_deinit, or by sg_wire_head_free where it was taken */
     uint32_t ps;            /* ORDER */
     uint64_t life;          /* ORDER: life of the ps that is meant; to be handed back */
     char *address;          /* ORDER */

@@ -6,20 +6,9 @@
 /* A worker has a few calls under way; what is above this comes from someone who floods. */
 #define PARKED_PER_WORKER 16u
 
-ProtobufCMessage *sg_coordinator_copy(const ProtobufCMessage *message)
-{
-    size_t n_bytes = protobuf_c_message_get_packed_size(message);
-    uint8_t *packed = sg_xcalloc(n_bytes + 1, 1);
-    protobuf_c_message_pack(message, packed);
-    ProtobufCMessage *copy = protobuf_c_message_unpack(message->descriptor, NULL, n_bytes, packed);
-    free(packed);
-    SG_ASSERT(copy != NULL);
-    return copy;
-}
-
 static sg_coordinator_action *enqueue(sg_coordinator *c, sg_coordinator_action_kind kind)
 {
-    sg_coordinator_queued *queued = sg_xcalloc(1, sizeof *queued);
+    sg_coordinator_queued *queued = sg_pool_alloc(c->pool, sizeof *queued);
     queued->action.kind = kind;
     STAILQ_INSERT_TAIL(&c->actions, queued, link);
     return &queued->action;
@@ -39,7 +28,7 @@ void sg_coordinator_reply(sg_coordinator *c, void *call, const ProtobufCMessage 
 {
     sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_REPLY);
     action->call = call;
-    action->body = sg_coordinator_copy(body);
+    action->body = sg_wire_head_copy_to_pool(c->pool, body);
 }
 
 void sg_coordinator_fail(sg_coordinator *c, void *call, sg_status status, const char *format, ...)
@@ -92,14 +81,13 @@ bool sg_coordinator_next_action(sg_coordinator *c, sg_coordinator_action *action
         return false;
     STAILQ_REMOVE_HEAD(&c->actions, link);
     *action = queued->action;
-    free(queued);
+    sg_pool_free(queued);
     return true;
 }
 
 void sg_coordinator_action_deinit(sg_coordinator_action *action)
 {
-    if (action->body != NULL)
-        protobuf_c_message_free_unpacked(action->body, NULL);
+    sg_wire_head_free(action->body);
     free(action->address);
     free(action->text);
     *action = (sg_coordinator_action){0};
@@ -111,7 +99,7 @@ void sg_coordinator_park(sg_coordinator *c, const sg_coordinator_parked *call)
         sg_coordinator_fail(c, call->call, SG_WAITING, "too many calls wait (%" PRIu32 "): ask again", c->n_parked);
         return;
     }
-    sg_coordinator_parked *parked = sg_xcalloc(1, sizeof *parked);
+    sg_coordinator_parked *parked = sg_pool_alloc(c->pool, sizeof *parked);
     *parked = *call;
     parked->until_ms = c->now_ms + c->config->park_ms;
     TAILQ_INSERT_TAIL(&c->parked, parked, link);
@@ -122,7 +110,7 @@ void sg_coordinator_unpark(sg_coordinator *c, sg_coordinator_parked *call)
 {
     TAILQ_REMOVE(&c->parked, call, link);
     c->n_parked--;
-    free(call);
+    sg_pool_free(call);
 }
 
 void sg_coordinator_forget(sg_coordinator *c, void *call)

@@ -92,7 +92,7 @@ static sg_status take_list(sg_coordinator *c, const Shardgrad__V1__DeclareReques
     sg_status status = sg_coordinator_variables_check(c, request, &c->n_groups, err);
     if (status != SG_OK)
         return status;
-    c->variables = (Shardgrad__V1__DeclareRequest *)sg_coordinator_copy(&request->base);
+    c->variables = (Shardgrad__V1__DeclareRequest *)sg_wire_head_copy(&request->base);
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_INITIALIZING;
     order_declare(c);
     return SG_OK;

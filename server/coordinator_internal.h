@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
+#include "common/wire.h"
 #include "common/workers.h"
 #include "server/coordinator.h"
 
@@ -193,6 +194,7 @@ typedef struct sg_coordinator_setting {
 
 struct sg_coordinator {
     const sg_config *config;
+    sg_pool *pool;                    /* of what comes and goes with every step */
     sg_coordinator_setting *settings; /* [n_settings] that everybody must agree on */
     size_t n_settings;
     uint64_t now_ms;
@@ -225,7 +227,7 @@ struct sg_coordinator {
     uint64_t over_ms;    /* since when it is over */
     uint64_t release_ms; /* since when every ps that lives knows it */
 
-    char *waiting_for; /* as of the last tick */
+    char waiting_for[SG_ERROR_MESSAGE_BYTES]; /* as of the last tick */
     uint64_t waiting_since_ms, warn_at_ms;
 
     bool ticked;
@@ -239,8 +241,6 @@ struct sg_coordinator {
 
 /* --- coordinator_actions.c -------------------------------------------------------------------------------------- */
 
-/* A copy that the heap owns. */
-ProtobufCMessage *sg_coordinator_copy(const ProtobufCMessage *message);
 void sg_coordinator_reply(sg_coordinator *c, void *call, const ProtobufCMessage *body); /* body is copied */
 void sg_coordinator_fail(sg_coordinator *c, void *call, sg_status status, const char *format, ...) SG_PRINTF(4, 5);
 void sg_coordinator_fail_error(sg_coordinator *c, void *call, const sg_error *error);

@@ -32,7 +32,7 @@ void sg_coordinator_order(sg_coordinator *c, uint32_t ps, const ProtobufCMessage
     if (c->ps[ps].state == SG_COORDINATOR_PS_WAITING)
         return; /* it will get what holds then when it registers */
     sg_coordinator_order_item *item = sg_xcalloc(1, sizeof *item);
-    item->body = sg_coordinator_copy(body);
+    item->body = sg_wire_head_copy_to_pool(c->pool, body);
     STAILQ_INSERT_TAIL(&c->ps[ps].orders, item, link);
     c->ps[ps].n_orders++;
 }
@@ -81,7 +81,7 @@ static void pop(sg_coordinator_ps *ps)
     sg_coordinator_order_item *item = STAILQ_FIRST(&ps->orders);
     STAILQ_REMOVE_HEAD(&ps->orders, link);
     ps->n_orders--;
-    protobuf_c_message_free_unpacked(item->body, NULL);
+    sg_wire_head_free(item->body);
     free(item);
 }
 
@@ -129,8 +129,8 @@ static void send_head(sg_coordinator *c, uint32_t index)
     header.life = ps->life;
     header.sequence = ps->sequence;
     header.generation = SG_COORDINATOR_GENERATION;
-    ProtobufCMessage *body = sg_coordinator_copy(STAILQ_FIRST(&ps->orders)->body);
-    *header_of(body) = (Shardgrad__V1__OrderHeader *)sg_coordinator_copy(&header.base);
+    ProtobufCMessage *body = sg_wire_head_copy_to_pool(c->pool, STAILQ_FIRST(&ps->orders)->body);
+    *header_of(body) = (Shardgrad__V1__OrderHeader *)sg_wire_head_copy_to_pool(c->pool, &header.base);
     ps->under_way = ps->sent_once = true;
     sg_coordinator_send(c, index, body);
 }

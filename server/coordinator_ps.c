@@ -148,7 +148,7 @@ static void keep_report(sg_coordinator_ps *ps, uint64_t now_ms, const Shardgrad_
         return;
     if (ps->report != NULL)
         shardgrad__v1__ps_report__free_unpacked(ps->report, NULL);
-    ps->report = (Shardgrad__V1__PsReport *)sg_coordinator_copy(&report->base);
+    ps->report = (Shardgrad__V1__PsReport *)sg_wire_head_copy(&report->base);
     ps->reported_ms = now_ms;
 }
 

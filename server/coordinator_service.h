@@ -33,7 +33,7 @@ void sg_coordinator_service_methods(sg_coordinator_service *service,
 
 /* Where ps 0 is reached from itself: its orders go there, whatever it advertises. Before the loop runs. */
 void sg_coordinator_service_set_own_address(sg_coordinator_service *service, const char *address);
-/* What a ticket request gets that came with a push, freed by protobuf_c_message_free_unpacked; NULL if nothing can be
+/* What a ticket request gets that came with a push, freed by sg_wire_head_free; NULL if nothing can be
  * had at once: then it is to be asked by a call of its own. Any thread; `user` is the service. */
 Shardgrad__V1__TicketResponse *sg_coordinator_service_ticket(void *user, const Shardgrad__V1__TicketRequest *wanted);
 void sg_coordinator_service_tick(sg_coordinator_service *service, uint64_t now_ms);

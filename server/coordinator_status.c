@@ -218,8 +218,7 @@ void sg_coordinator_status_tick(sg_coordinator *c)
     uint64_t known_ms;
     waits_for(c, &known_ms, text);
     if (strcmp(text, c->waiting_for) != 0) {
-        free(c->waiting_for);
-        c->waiting_for = sg_xstrdup(text);
+        strcpy(c->waiting_for, text);
         c->waiting_since_ms = c->now_ms;
         c->warn_at_ms = c->now_ms + c->config->warn_after_ms;
     }

@@ -17,7 +17,7 @@ static void free_iteration(sg_coordinator *c, sg_coordinator_iteration *iteratio
 {
     TAILQ_REMOVE(&c->iterations, iteration, link);
     free(iteration->gone);
-    free(iteration);
+    sg_pool_free(iteration);
 }
 
 static void forget_old_iterations(sg_coordinator *c)
@@ -62,7 +62,7 @@ static sg_coordinator_iteration *freeze(sg_coordinator *c, uint32_t group, uint6
         admit_joiners(c, group, number);
         c->frozen = number + 1;
     }
-    iteration = sg_xcalloc(1, sizeof *iteration);
+    iteration = sg_pool_alloc(c->pool, sizeof *iteration);
     iteration->number = number;
     for (uint32_t i = 0; i < c->n_workers; i++) {
         if (c->workers[i].member && c->workers[i].member_from <= number)
@@ -165,7 +165,7 @@ static void forget_done_steps(sg_coordinator *c, uint32_t group)
         if (sg_workers_count(&missing) == 0) {
             TAILQ_REMOVE(steps, step, link);
             step->iteration->n_steps--;
-            free(step);
+            sg_pool_free(step);
         }
         step = next;
     }
@@ -175,7 +175,7 @@ static void forget_done_steps(sg_coordinator *c, uint32_t group)
 sg_coordinator_step *sg_coordinator_steps_open(sg_coordinator *c, uint32_t group, uint64_t iteration)
 {
     sg_coordinator_group *state = &c->groups[group];
-    sg_coordinator_step *step = sg_xcalloc(1, sizeof *step);
+    sg_coordinator_step *step = sg_pool_alloc(c->pool, sizeof *step);
     step->number = state->next_step++;
     state->last_iteration = iteration;
     step->iteration = freeze(c, group, iteration);
@@ -253,7 +253,7 @@ void sg_coordinator_steps_destroy(sg_coordinator *c)
         while (!TAILQ_EMPTY(steps)) {
             sg_coordinator_step *step = TAILQ_FIRST(steps);
             TAILQ_REMOVE(steps, step, link);
-            free(step);
+            sg_pool_free(step);
         }
     }
     while (!TAILQ_EMPTY(&c->iterations))

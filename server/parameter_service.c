@@ -185,7 +185,7 @@ static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_va
     else
         reply_push(call, &pushed);
     if (ticket != NULL)
-        protobuf_c_message_free_unpacked(&ticket->base, NULL);
+        sg_wire_head_free(&ticket->base);
     sg_pool_free(pushed.non_finite);
     sg_pool_free(pushed.versions);
 }

@@ -353,6 +353,28 @@ Test(wire, sub_messages_that_are_missing_are_null)
     sg_wire_parts_deinit(&parts);
 }
 
+Test(wire, a_copy_of_a_head_is_whole_after_message_and_pool_have_gone)
+{
+    size_t n_bytes;
+    uint8_t *bytes = packed(9, &n_bytes), again[200];
+    sg_wire_message *message = sg_wire_message_from_bytes(bytes, n_bytes, 7);
+    sg_wire_parts parts;
+    cr_assert_eq(sg_wire_unpack(message, PUSH, &parts, NULL), SG_OK);
+    sg_pool *pool = sg_pool_create();
+    ProtobufCMessage *copies[] = {sg_wire_head_copy(parts.head), sg_wire_head_copy_to_pool(pool, parts.head)};
+    sg_wire_parts_deinit(&parts);
+    sg_wire_message_destroy(message);
+    sg_pool_destroy(pool);
+    for (size_t i = 0; i < SG_ARRAY_LEN(copies); i++) { /* data is no part of the head: tag, length, nine bytes */
+        cr_assert_eq(protobuf_c_message_pack(copies[i], again), n_bytes - 11);
+        cr_assert_arr_eq(again, bytes, n_bytes - 11);
+    }
+    protobuf_c_message_free_unpacked(copies[0], NULL);
+    sg_wire_head_free(copies[1]);
+    sg_wire_head_free(NULL);
+    free(bytes);
+}
+
 /* --- bounds --- */
 
 Test(wire, a_head_of_the_greatest_size_passes_and_one_above_is_refused)

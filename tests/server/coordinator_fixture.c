@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/status.h"
+#include "common/wire.h"
 
 #define MAX_SETTINGS 16u
 #define MAX_SHARED   64u /* keys that all processes share */
@@ -127,10 +128,8 @@ void rig_deinit(rig *r)
     cr_assert_not(sg_coordinator_next_action(r->coordinator, &action));
     sg_coordinator_destroy(r->coordinator);
     sg_config_destroy(r->config);
-    for (size_t i = 0; i < r->n_bodies; i++) {
-        if (r->bodies[i] != NULL)
-            protobuf_c_message_free_unpacked(r->bodies[i], NULL);
-    }
+    for (size_t i = 0; i < r->n_bodies; i++)
+        sg_wire_head_free(r->bodies[i]);
     for (size_t i = 0; i < r->n_calls; i++)
         free(r->calls[i]);
     free(r->bodies);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/status.h"
+#include "common/wire.h"
 #include "server/coordinator.h"
 #include "server/store.h"
 
@@ -69,8 +70,7 @@ static void order(sim *s, const sim_ps *ps, sg_coordinator_action *action)
                      .sender_life = ps->life,
                      .number = action->life,
                      .to = action->ps,
-                     .body = action->body};
-    action->body = NULL;
+                     .body = sim_copy(action->body)};
     sim_send(s, &call, s->config->lease_ms);
 }
 
@@ -250,7 +250,7 @@ static void answer_push_pull(sim *s, sim_ps *ps, sim_arrival *arrival, sg_versio
     response.ticket = (Shardgrad__V1__TicketResponse *)ps->ticket;
     sim_answer(s, arrival, SG_OK, "", &response.base);
     if (ps->ticket != NULL)
-        protobuf_c_message_free_unpacked(ps->ticket, NULL);
+        sg_wire_head_free(ps->ticket);
     ps->ticket = NULL;
 }
 
