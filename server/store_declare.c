@@ -1,6 +1,6 @@
 /* Variables become slices. Everything here comes from the wire: sizes are bounded before they are used. Memory for
- * values (two versions) and slots comes later, slice by slice, with the initial values: to fill it all at once would hold
- * up the ps for longer than a lease. */
+ * values (two versions) and slots comes later, slice by slice, with the initial values: to fill it all at once would
+ * hold up the ps for longer than a lease. */
 #include "server/store_internal.h"
 
 #include <inttypes.h>

@@ -8,6 +8,7 @@
  *   store_contribute.c  one contribution: looked at, perhaps kept or copied, counted
  *   store_close.c       the one function that closes rounds
  *   store_pull.c        pulls, parked and answered
+ *   store_pull_now.c    pulls of what is there
  *   store_watch.c       who is waited for, in words and in the log
  *
  * Locks, in order: store.lock, then one slice's mutex, then pulls_mutex. */
@@ -242,6 +243,11 @@ void sg_store_answer_waiters(sg_store *store, sg_store_waiter *satisfied);
 /* Answers parked pulls of fenced incarnations; of all, if there is a failure. Attaches those that waited for the
  * commit. */
 void sg_store_review_pulls(sg_store *store);
+
+/* --- store_pull_now.c --- */
+
+/* Answers the pull if all that it asks for is there. False: nothing was done. */
+bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call);
 
 /* --- store_watch.c --- */
 

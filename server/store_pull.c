@@ -368,59 +368,6 @@ static sg_store_parked *pull_create(sg_store *store, uint64_t now_ms, uint64_t d
     return pull;
 }
 
-/* --- a pull of versions that are there: it is never parked --- */
-
-/* Is it let in, and are there initial values? */
-static bool admit(sg_store *store, const Shardgrad__V1__PullRequest *request)
-{
-    pthread_rwlock_rdlock(&store->lock);
-    bool admitted = sg_store_admit(store, request->worker, request->incarnation, request->generation, NULL) == SG_OK &&
-                    store->committed;
-    pthread_rwlock_unlock(&store->lock);
-    return admitted;
-}
-
-/* NULL: not there, or not here. */
-static sg_version *take_now(sg_store *store, uint32_t index, uint64_t wanted, uint64_t *number, uint64_t *n_bytes)
-{
-    sg_store_slice *slice;
-    if (sg_store_find_slice(store, index, &slice, NULL) != SG_OK)
-        return NULL;
-    *n_bytes += slice->n_elems * sizeof(float);
-    pthread_mutex_lock(&slice->mutex);
-    sg_version *version = sg_store_find_version(store, slice, wanted);
-    if (version)
-        sg_version_retain(version);
-    pthread_mutex_unlock(&slice->mutex);
-    if (version)
-        *number = slice->variable->frozen ? wanted : version->step;
-    return version;
-}
-
-/* False: nothing was done. Anything out of the ordinary is left to the long way. */
-static bool answer_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call)
-{
-    size_t n = request->n_slices, there = 0;
-    if (!admit(store, request))
-        return false;
-    sg_version **versions = sg_pool_alloc(store->pool, n * sizeof(sg_version *));
-    uint64_t *numbers = sg_pool_alloc(store->pool, n * sizeof *numbers), n_bytes = 0;
-    while (there < n && (versions[there] = take_now(store, request->slices[there], request->versions[there],
-                                                    &numbers[there], &n_bytes)) != NULL)
-        there++;
-    bool answers = there == n && n_bytes <= store->options.message_bytes;
-    if (answers) {
-        atomic_fetch_add(&store->n_pulled, 1);
-        sg_store_pull_answer answer = {.status = SG_OK, .versions = versions, .numbers = numbers, .n = n};
-        store->options.answer_pull(store->options.user, call, &answer);
-    }
-    for (size_t i = 0; i < there && !answers; i++)
-        sg_version_release(versions[i]);
-    sg_pool_free(versions);
-    sg_pool_free(numbers);
-    return answers;
-}
-
 void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const Shardgrad__V1__PullRequest *request,
                    void *call)
 {
@@ -431,7 +378,7 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
         store->options.answer_pull(store->options.user, call, &answer);
         return;
     }
-    if (answer_now(store, request, call))
+    if (sg_store_pull_now(store, request, call))
         return;
     sg_store_parked *pull = pull_create(store, now_ms, deadline_ms, request, call);
     pthread_mutex_lock(&store->pulls_mutex);
