@@ -196,6 +196,7 @@ static void slices_add(const recipe *of, block *in, grpc_slice_buffer *slices)
     }
     if (at > begin)
         grpc_slice_buffer_add_indexed(slices, grpc_slice_sub(all, (size_t)(begin - copied), (size_t)(at - copied)));
+    atomic_store_explicit(&in->loans[0].block, in, memory_order_release); /* what was copied is visible, too */
     grpc_slice_unref(all);
 }
 
