@@ -170,12 +170,15 @@ static sg_status look_at_all(sg_store_push_state *p, sg_error *err)
 /* All versions go back, or none. */
 static void end_versions(sg_store_push_state *p, sg_status status)
 {
-    if (status == SG_OK && p->pushed->versions && !p->lacks_version) {
+    sg_version **versions = p->pushed->versions;
+    if (!versions)
+        return;
+    if (status == SG_OK && !p->lacks_version) {
         p->pushed->n_versions = p->n_versions;
         return;
     }
     for (size_t i = 0; i < p->n_versions; i++)
-        sg_version_release(p->pushed->versions[i]);
+        sg_version_release(versions[i]);
 }
 
 static sg_status run(sg_store_push_state *p, sg_error *err)
