@@ -94,9 +94,9 @@ uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline
 SG_MUST_USE sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t deadline_ms,
                                          const sg_variable *variables, size_t n_variables, uint64_t *task,
                                          sg_error *err);
-/* DONE carries the step. The ticket after it is asked for in the background (calls of task 0), and what is known of
- * finished steps rides along. INVALID while the step before was not handed over whole, or when one of its pushes came
- * to nothing. */
+/* DONE carries the step. The ticket after it is asked for in the background (calls of task 0) or with a push_pull,
+ * and what is known of finished steps with it. INVALID while the step before was not handed over whole, or when one of
+ * its pushes came to nothing. */
 uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint32_t group);
 /* The same without a task, if the ticket is there. */
 bool sg_session_ticket_take(sg_session *session, uint64_t now_ms, uint32_t group, sg_step *step);

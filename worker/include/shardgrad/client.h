@@ -103,8 +103,8 @@ SG_API SG_MUST_USE sg_status sg_client_declare(sg_client *client, const sg_varia
                                                sg_error *err);
 
 /* Waits for the ticket of the next step of step->group and makes sure that the group's values are those that it is to
- * be computed on. The ticket of the step after is asked for in the background. Waits up to start_timeout_ms for the
- * first, then for as long as the cluster lives. */
+ * be computed on. The ticket of the step after is asked for in the background, or with a push_pull. Waits up to
+ * start_timeout_ms for the first, then for as long as the cluster lives. */
 SG_API SG_MUST_USE sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err);
 
 /* Pushes the gradients of step->group with weight step->examples and brings the next values: sync, those of
