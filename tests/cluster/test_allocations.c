@@ -49,7 +49,7 @@ static void step_once(sg_client *client)
 /* Heartbeats and leases, which go on beside the steps, are so rare here that none falls into the test. */
 static void check_steady_state(model *m, const char *slice_bytes, const char *message_bytes)
 {
-    const char *settings[] = {"workers=1", slice_bytes, message_bytes, "lease_ms=60000", NULL};
+    const char *settings[] = {"workers=1", slice_bytes, message_bytes, "lease_ms=3600000", NULL};
     char report[8192];
     cluster c;
     sg_error err;
