@@ -35,6 +35,15 @@ sg_status sg_rpc_address_check(const char *address, sg_error *err)
     return status;
 }
 
+bool sg_rpc_address_is_loopback(const char *address)
+{
+    static const char *const beginnings[] = {"127.", "localhost:", "[::1]:"};
+    for (size_t i = 0; i < SG_ARRAY_LEN(beginnings); i++)
+        if (strncmp(address, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
+}
+
 /* The errno of binding it as gRPC does, 0 if that works. */
 static int bind_errno(const struct addrinfo *to)
 {

@@ -7,6 +7,9 @@
 /* Is it host:port, and does the host resolve? May block on the name service. Errors: CONFIG, naming the address. */
 SG_MUST_USE sg_status sg_rpc_address_check(const char *address, sg_error *err);
 
+/* Does what goes there, or comes in there, stay on this machine? Told by the text alone: no name is looked up. */
+bool sg_rpc_address_is_loopback(const char *address);
+
 /* After gRPC could not bind it: finds out why by trying. Always returns CONFIG. */
 SG_MUST_USE sg_status sg_rpc_address_explain(const char *address, sg_error *err);
 

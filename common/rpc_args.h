@@ -18,9 +18,10 @@ int sg_rpc_args_message_limit(uint64_t message_bytes);
 /* Of all that a server receives and has not let go of. */
 size_t sg_rpc_args_quota_bytes(uint64_t message_bytes);
 
-/* Needed only until the server or channel is created; freed by sg_rpc_args_deinit. */
-void sg_rpc_args_init_server(sg_rpc_args *args, uint64_t message_bytes);
-void sg_rpc_args_init_client(sg_rpc_args *args, uint64_t message_bytes);
+/* Needed only until the server or channel is created; freed by sg_rpc_args_deinit. address: where the server listens,
+ * or whom the client calls. */
+void sg_rpc_args_init_server(sg_rpc_args *args, const char *address, uint64_t message_bytes);
+void sg_rpc_args_init_client(sg_rpc_args *args, const char *address, uint64_t message_bytes);
 void sg_rpc_args_deinit(sg_rpc_args *args);
 
 #endif

@@ -132,7 +132,7 @@ sg_rpc_channel *sg_rpc_client_channel(sg_rpc_client *client, const char *address
     atomic_init(&channel->failed, false);
     atomic_init(&channel->backoff_forgotten_ms, 0);
     sg_rpc_args args;
-    sg_rpc_args_init_client(&args, client->message_bytes);
+    sg_rpc_args_init_client(&args, address, client->message_bytes);
     grpc_channel_credentials *plain = grpc_insecure_credentials_create();
     channel->grpc = grpc_channel_create(address, plain, &args.list);
     grpc_channel_credentials_release(plain);

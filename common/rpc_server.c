@@ -142,7 +142,7 @@ sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_serv
     sg_rpc_library_retain();
     sg_rpc_server *made = server_alloc(options);
     sg_rpc_args args;
-    sg_rpc_args_init_server(&args, options->message_bytes);
+    sg_rpc_args_init_server(&args, options->address, options->message_bytes);
     made->grpc = grpc_server_create(&args.list, NULL);
     sg_rpc_args_deinit(&args);
     routes_register(made, options);
