@@ -214,17 +214,14 @@ sg_status sg_wire_pack_into(sg_pool *pool, const ProtobufCMessage *head, const s
                             sg_wire_message *message, sg_error *err)
 {
     recipe of = recipe_make(head, pieces, n_pieces);
-    sg_status status = SG_OK;
-    sg_pool_buffer *buffer = NULL;
-    if (of.head_bytes > SG_WIRE_HEAD_BYTES)
-        status = sg_error_set(err, SG_EXHAUSTED, "%s: %zu bytes beside its data, at most %u are allowed",
-                              head->descriptor->short_name, of.head_bytes, SG_WIRE_HEAD_BYTES);
-    else if ((buffer = block_get(pool, &of)) == NULL)
-        status = sg_error_set(err, SG_EXHAUSTED, "no memory for the %zu bytes of a %s", of.copied_bytes,
-                              head->descriptor->short_name);
-    if (status != SG_OK) {
+    sg_pool_buffer *buffer = of.head_bytes <= SG_WIRE_HEAD_BYTES ? block_get(pool, &of) : NULL;
+    if (buffer == NULL) {
         sg_wire_release_pieces(pieces, n_pieces);
-        return status;
+        if (of.head_bytes > SG_WIRE_HEAD_BYTES)
+            return sg_error_set(err, SG_EXHAUSTED, "%s: %zu bytes beside its data, at most %u are allowed",
+                                head->descriptor->short_name, of.head_bytes, SG_WIRE_HEAD_BYTES);
+        return sg_error_set(err, SG_EXHAUSTED, "no memory for the %zu bytes of a %s", of.copied_bytes,
+                            head->descriptor->short_name);
     }
     block *in = buffer->data;
     in->buffer = buffer;

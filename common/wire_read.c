@@ -25,7 +25,7 @@ enum { TAG_MAX_BYTES = 5, LENGTH_MAX_BYTES = 5, VARINT_MAX_BYTES = 10 };
 
 struct sg_wire_block {
     alignas(16) sg_wire_block *older;
-    sg_pool_buffer *buffer; /* NULL: from malloc */
+    sg_pool_buffer *buffer; /* NULL: not from the pool */
 };
 
 typedef struct memory {
@@ -44,7 +44,7 @@ static bool memory_grow(memory *from, size_t n_bytes)
     while (block_bytes < sizeof(sg_wire_block) + n_bytes)
         block_bytes *= 2;
     sg_pool_buffer *buffer = block_bytes <= BLOCK_KEPT_BYTES ? sg_pool_get(from->pool, block_bytes) : NULL;
-    sg_wire_block *block = buffer != NULL ? buffer->data : malloc(block_bytes);
+    sg_wire_block *block = buffer != NULL ? buffer->data : sg_try_alloc_aligned(block_bytes);
     if (block == NULL)
         return false;
     *block = (sg_wire_block){.older = from->newest, .buffer = buffer};

@@ -218,7 +218,7 @@ void sg_coordinator_status_tick(sg_coordinator *c)
     uint64_t known_ms;
     waits_for(c, &known_ms, text);
     if (strcmp(text, c->waiting_for) != 0) {
-        strcpy(c->waiting_for, text);
+        snprintf(c->waiting_for, sizeof c->waiting_for, "%s", text);
         c->waiting_since_ms = c->now_ms;
         c->warn_at_ms = c->now_ms + c->config->warn_after_ms;
     }
