@@ -288,6 +288,7 @@ Test(config, what_all_processes_must_agree_on_comes_sorted_and_in_one_form)
                                          "ps=2\n",
                                          "workers=2\n",
                                          "max_workers=64\n",
+                                         "rpc_threads=1\n",
                                          "slice_bytes=64KiB\n",
                                          "message_bytes=1MiB\n",
                                          "update.mode=sync\n",
@@ -301,8 +302,8 @@ Test(config, what_all_processes_must_agree_on_comes_sorted_and_in_one_form)
                                          "model.name=mlp\n"};
     for (size_t i = 0; i < SG_ARRAY_LEN(wanted); i++)
         cr_assert_not_null(strstr(all.text, wanted[i]), "%s is missing in\n%s", wanted[i], all.text);
-    static const char *const local[] = {"threads", "advertise", "run_dir", "lease_ms",
-                                        "park_ms", "log_level", "linger",  "data."};
+    static const char *const local[] = {"\nthreads", "advertise", "run_dir", "lease_ms",
+                                        "park_ms",   "log_level", "linger",  "data."};
     for (size_t i = 0; i < SG_ARRAY_LEN(local); i++)
         cr_assert_null(strstr(all.text, local[i]), "%s need not agree", local[i]);
     sg_config_destroy(config);
