@@ -120,7 +120,7 @@ static sg_status do_once(bench_worker *w, sg_bench_command command, sg_bench_rep
     else if (status == SG_OK)
         status = push_pull(w, err);
     reply->end_ns = sg_clock_ns();
-    if (command != SG_BENCH_PUSH && command != SG_BENCH_CHECK)
+    if (command != SG_BENCH_PULL && command != SG_BENCH_CHECK)
         sg_bench_model_count_step(&w->model, w->step.learning_rate);
     return status;
 }
