@@ -54,7 +54,8 @@ typedef struct sg_wire_parts {
     sg_span *spans;         /* bytes of `data`, [n_spans]; no span is empty */
     size_t n_spans;
     size_t data_bytes;
-    sg_wire_block *memory; /* of head and spans */
+    sg_wire_block *memory; /* of head and spans: */
+    size_t memory_bytes;
 } sg_wire_parts;
 /* What protobuf-c gives is what was sent, not what is right: a sub-message that the sender left out is NULL, a string
  * never is but need not be UTF-8 and ends at its first zero byte, an enum may hold a number that it does not name, and

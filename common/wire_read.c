@@ -34,6 +34,7 @@ typedef struct memory {
     uint8_t *free; /* in the newest */
     size_t free_bytes;
     size_t block_bytes; /* of the newest */
+    size_t taken_bytes; /* of all blocks */
     size_t left_bytes;  /* of what the head may take */
     bool spent;         /* it wanted more */
 } memory;
@@ -52,6 +53,7 @@ static bool memory_grow(memory *from, size_t n_bytes)
     from->free = (uint8_t *)(block + 1);
     from->free_bytes = block_bytes - sizeof(*block);
     from->block_bytes = block_bytes;
+    from->taken_bytes += block_bytes;
     return true;
 }
 
@@ -292,6 +294,7 @@ sg_status sg_wire_unpack(const sg_wire_message *message, const ProtobufCMessageD
     }
     parts_fill(parts, head, spans, &found);
     parts->memory = from.newest;
+    parts->memory_bytes = from.taken_bytes;
     return SG_OK;
 }
 

@@ -168,6 +168,7 @@ static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_va
     const Shardgrad__V1__PushRequest *request = (const Shardgrad__V1__PushRequest *)r->parts.head;
     sg_store_data data = {.spans = r->parts.spans,
                           .n_spans = r->parts.n_spans,
+                          .kept_bytes = sg_wire_message_bytes(sg_rpc_call_request(call)) + r->parts.memory_bytes,
                           .owner = r,
                           .retain = received_retain,
                           .release = received_release};

@@ -36,6 +36,7 @@ typedef struct sg_store_pull_answer {
 typedef struct sg_store_data {
     const sg_span *spans;
     size_t n_spans;
+    size_t kept_bytes; /* all that stays in memory while `owner` is held: the message, and what was unpacked of it */
     void *owner;
     void (*retain)(void *owner);  /* called at most once, by the thread that pushes; NULL: lent for the call alone */
     void (*release)(void *owner); /* once if it was retained; from any thread, perhaps before the call returns */

@@ -7,6 +7,8 @@
 
 /* What a message keeps from being received into beside its own bytes: the rest of the buffers that it ends in. */
 #define HELD_BESIDE_BYTES (16u << 10)
+/* What a message may keep beside twice its data and yet be held: the memory of an ordinary head. */
+#define HEAD_BESIDE_BYTES (64u << 10)
 
 struct sg_store_held {
     _Atomic size_t references;
@@ -46,14 +48,20 @@ static uint64_t may_hold_bytes(const sg_store *store)
     return n_bytes < store->options.held_bytes ? n_bytes : store->options.held_bytes;
 }
 
+/* A few elements may come with a large head: then a copy takes far less than the message. */
+static bool is_worth_holding(const sg_store_push_state *p)
+{
+    return p->data->retain && p->data->kept_bytes <= 2 * p->data_bytes + HEAD_BESIDE_BYTES;
+}
+
 /* Holds the message, with a reference for each of its contributions in advance. */
 static bool hold(sg_store_push_state *p)
 {
     sg_store *store = p->store;
     if (p->held || p->copies)
         return p->held != NULL;
-    uint64_t n_bytes = p->data_bytes + HELD_BESIDE_BYTES;
-    p->copies = !p->data->retain;
+    uint64_t n_bytes = p->data->kept_bytes + HELD_BESIDE_BYTES;
+    p->copies = !is_worth_holding(p);
     if (!p->copies && atomic_fetch_add(&store->held_bytes, n_bytes) + n_bytes > may_hold_bytes(store)) {
         atomic_fetch_sub(&store->held_bytes, n_bytes);
         p->copies = true;

@@ -35,6 +35,7 @@ typedef enum fixture_lend {
 typedef struct fixture {
     sg_store *store;
     fixture_lend lend;
+    size_t kept_beside_bytes;     /* what a message keeps in memory beside its data */
     atomic_uint n_held, n_let_go; /* messages */
     uint64_t sequence;            /* of orders */
     uint64_t slice_bytes;

@@ -145,6 +145,7 @@ static void send_push(garbage *g)
         const Shardgrad__V1__PushRequest *got = (const Shardgrad__V1__PushRequest *)head;
         sg_store_data data = {.spans = r->parts.spans,
                               .n_spans = r->parts.n_spans,
+                              .kept_bytes = sg_wire_message_bytes(r->message) + r->parts.memory_bytes,
                               .owner = r,
                               .retain = received_retain,
                               .release = received_release};

@@ -217,6 +217,42 @@ Test(store_held, beyond_its_bound_contributions_are_copied_and_count_the_same)
     stop(&f);
 }
 
+/* 48 KiB beside 64 bytes of data: two of them fit, with the 16 KiB of each. */
+Test(store_held, a_message_is_counted_with_all_that_it_keeps_in_memory)
+{
+    fixture f;
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
+    options.held_bytes = 2 * ((64u << 10) + 64);
+    start_with(&f, &options, 2);
+    f.kept_beside_bytes = 48u << 10;
+    push_one(&f, 0, 0, 0, 0x3);
+    push_one(&f, 0, 1, 0, 0x3);
+    expect_held(&f, 2, 0);
+    push_one(&f, 0, 2, 0, 0x3);
+    expect_held(&f, 2, 0);
+    push_all(&f, 1, 0, 0x3);
+    expect_held(&f, 2, 2);
+    expect_value(&f, 1, -1.0f);
+    stop(&f);
+}
+
+Test(store_held, a_message_that_is_nearly_all_head_is_copied)
+{
+    fixture f;
+    start(&f, 2);
+    f.kept_beside_bytes = 1u << 20;
+    push_one(&f, 0, 0, 0, 0x3);
+    expect_held(&f, 0, 0);
+    f.kept_beside_bytes = 64u << 10;
+    push_one(&f, 0, 1, 0, 0x3);
+    expect_held(&f, 1, 0);
+    push_one(&f, 0, 2, 0, 0x3);
+    push_all(&f, 1, 0, 0x3);
+    expect_held(&f, 2, 2);
+    expect_value(&f, 1, -1.0f);
+    stop(&f);
+}
+
 Test(store_held, nothing_is_held_where_nothing_may_be)
 {
     fixture f;

@@ -86,8 +86,12 @@ static void driver_push(driver *d, uint32_t worker, uint64_t step, uint32_t n_wo
     request.steps = d->numbers;
     for (uint32_t i = 0; i < N_SLICES; i++)
         d->numbers[i] = async ? step * n_workers + worker : step;
-    sg_store_data data = {
-        .spans = d->spans, .n_spans = SG_ARRAY_LEN(d->spans), .owner = d, .retain = ignore, .release = ignore};
+    sg_store_data data = {.spans = d->spans,
+                          .n_spans = SG_ARRAY_LEN(d->spans),
+                          .kept_bytes = sizeof d->values,
+                          .owner = d,
+                          .retain = ignore,
+                          .release = ignore};
     sg_store_pushed pushed = {.non_finite = d->non_finite, .versions = d->versions};
     sg_error err;
     d->n_lost += sg_store_push(d->f.store, d->f.now_ms, &request, &data, &pushed, &err) != SG_OK;

@@ -295,8 +295,12 @@ static void arrive_push(sim *s, sim_ps *ps, sim_arrival *arrival)
     uint32_t non_finite[SIM_MAX_SLICES];
     sg_version *versions[SIM_MAX_SLICES];
     received *r = receive(arrival->call);
-    sg_store_data data = {
-        .spans = r->spans, .n_spans = 2, .owner = r, .retain = received_retain, .release = received_release};
+    sg_store_data data = {.spans = r->spans,
+                          .n_spans = 2,
+                          .kept_bytes = r->n_bytes,
+                          .owner = r,
+                          .retain = received_retain,
+                          .release = received_release};
     sg_store_pushed pushed = {.non_finite = non_finite, .versions = arrival->call->wants_values ? versions : NULL};
     sg_status status = sg_store_push(ps->store, s->now_ms, (const Shardgrad__V1__PushRequest *)arrival->call->body,
                                      &data, &pushed, &err);
