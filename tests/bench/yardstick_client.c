@@ -166,8 +166,8 @@ static void work_over(yardstick_client *client)
 {
     pthread_mutex_lock(&client->mutex);
     client->now.over = true;
-    pthread_cond_signal(&client->over);
     pthread_mutex_unlock(&client->mutex);
+    pthread_cond_signal(&client->over); /* not before: who is woken would have to wait for the mutex */
 }
 
 static void *poller_run(void *argument)
