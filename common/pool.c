@@ -108,7 +108,7 @@ void sg_pool_put(sg_pool_buffer *buffer)
 
 /* Lies before the bytes of a small object. */
 typedef struct object_head {
-    alignas(16) sg_pool_buffer *buffer;
+    alignas(16) sg_pool_buffer *buffer; /* NULL: it is no pool's */
 } object_head;
 
 sg_pool_buffer *sg_pool_get_rounded(sg_pool *pool, size_t n_bytes)
@@ -121,6 +121,10 @@ sg_pool_buffer *sg_pool_get_rounded(sg_pool *pool, size_t n_bytes)
 
 void *sg_pool_alloc(sg_pool *pool, size_t n_bytes)
 {
+    if (pool == NULL || n_bytes > SG_POOL_KEPT_BYTES) {
+        SG_ASSERT(n_bytes <= SIZE_MAX - sizeof(object_head));
+        return (object_head *)sg_xcalloc(1, sizeof(object_head) + n_bytes) + 1;
+    }
     sg_pool_buffer *buffer = sg_pool_get_rounded(pool, sizeof(object_head) + n_bytes);
     SG_ASSERT(buffer != NULL);
     object_head *head = buffer->data;
@@ -130,6 +134,11 @@ void *sg_pool_alloc(sg_pool *pool, size_t n_bytes)
 
 void sg_pool_free(void *object)
 {
-    if (object)
-        sg_pool_put(((object_head *)object - 1)->buffer);
+    if (!object)
+        return;
+    object_head *head = (object_head *)object - 1;
+    if (head->buffer)
+        sg_pool_put(head->buffer);
+    else
+        free(head);
 }

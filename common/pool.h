@@ -2,7 +2,8 @@
  *
  * Buffers of similar size share a class (at most an eighth is wasted; powers of two are exact). Giving one back takes
  * no lock and allocates nothing, so that it may happen in a transport's destructor, on any thread. A pool never
- * shrinks while it lives: it holds what the busiest moment needed. */
+ * shrinks while it lives: it holds the sum of the busiest moment of every class. So whoever sizes a buffer by what a
+ * stranger sent bounds it first, and large objects are not kept at all. */
 #ifndef SG_COMMON_POOL_H
 #define SG_COMMON_POOL_H
 
@@ -11,6 +12,8 @@
 #include "common/status.h"
 
 #define SG_POOL_EXTRA_BYTES 64
+/* Larger objects (sg_pool_alloc; not buffers) are malloc's, which gets them back. */
+#define SG_POOL_KEPT_BYTES ((size_t)256 << 10)
 
 typedef struct sg_pool sg_pool;
 
@@ -37,7 +40,8 @@ sg_pool_buffer *sg_pool_get_rounded(sg_pool *pool, size_t n_bytes);
 void sg_pool_put(sg_pool_buffer *buffer);
 
 /* Small objects, so that a steady state allocates nothing: like sg_xcalloc (zeroed, never NULL, 16-byte aligned) and
- * free, and with the same threads as get and put. An object knows its pool. */
+ * free, and with the same threads as get and put. An object knows its pool. pool may be
+ * NULL: then it is malloc's, for what is made once and yet freed by who frees others. */
 void *sg_pool_alloc(sg_pool *pool, size_t n_bytes);
 void sg_pool_free(void *object); /* NULL is fine */
 

@@ -153,6 +153,13 @@ static Shardgrad__V1__TicketResponse *ticket_get(const sg_parameter_service *ser
     return request == NULL || service->ticket == NULL ? NULL : service->ticket(service->ticket_user, request);
 }
 
+/* For how many slices an answer needs room: the store refuses a push that names more than its data can be of. */
+static size_t n_slices_of(const sg_wire_parts *parts)
+{
+    size_t n = ((const Shardgrad__V1__PushRequest *)parts->head)->n_slices, n_elems = parts->data_bytes / sizeof(float);
+    return n < n_elems ? n : n_elems;
+}
+
 /* Both kinds, whose requests are the same. */
 static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_values)
 {
@@ -172,9 +179,9 @@ static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_va
                           .owner = r,
                           .retain = received_retain,
                           .release = received_release};
-    sg_store_pushed pushed = {.non_finite = sg_pool_alloc(pool, request->n_slices * sizeof *pushed.non_finite),
-                              .versions =
-                                  wants_values ? sg_pool_alloc(pool, request->n_slices * sizeof(sg_version *)) : NULL};
+    size_t n = n_slices_of(&r->parts);
+    sg_store_pushed pushed = {.non_finite = sg_pool_alloc(pool, n * sizeof *pushed.non_finite),
+                              .versions = wants_values ? sg_pool_alloc(pool, n * sizeof(sg_version *)) : NULL};
     sg_status status = sg_store_push(service->store, sg_clock_ms(), request, &data, &pushed, &err);
     Shardgrad__V1__TicketResponse *ticket =
         status == SG_OK && wants_values ? ticket_get(service, request->ticket) : NULL;

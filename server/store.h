@@ -42,7 +42,7 @@ typedef struct sg_store_data {
     void (*release)(void *owner); /* once if it was retained; from any thread, perhaps before the call returns */
 } sg_store_data;
 
-/* What a push came to. */
+/* What a push came to. A push that names more slices than its data have elements is refused: no more room is needed. */
 typedef struct sg_store_pushed {
     uint32_t *non_finite; /* given: room for request->n_slices. Slices that were left out of their sums */
     size_t n_non_finite;

@@ -246,7 +246,7 @@ void sg_store_review_pulls(sg_store *store);
 
 /* --- store_pull_now.c --- */
 
-/* Answers the pull if all that it asks for is there. False: nothing was done. */
+/* Of a pull that was let in, after the commit: answers it if all that it asks for is there. False: nothing was done. */
 bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call);
 
 /* --- store_watch.c --- */

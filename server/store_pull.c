@@ -333,6 +333,20 @@ void sg_store_cancel_pull(sg_store *store, void *call)
 
 /* --- a new pull --- */
 
+/* Nothing is allocated for who is not let in, nor for more slices than there are. *committed: it has not to wait for
+ * initial values. */
+static sg_status let_in(sg_store *store, const Shardgrad__V1__PullRequest *request, bool *committed, sg_error *err)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    sg_status status = sg_store_admit(store, request->worker, request->incarnation, request->generation, err);
+    *committed = store->committed;
+    if (status == SG_OK && store->plan && request->n_slices > store->plan->n_slices)
+        status = sg_error_set(err, SG_INVALID, "%zu slices in one pull are more than the plan's %" PRIu32,
+                              request->n_slices, store->plan->n_slices);
+    pthread_rwlock_unlock(&store->lock);
+    return status;
+}
+
 static sg_status check_request(const sg_store *store, const Shardgrad__V1__PullRequest *request, sg_error *err)
 {
     if (request->n_versions != request->n_slices)
@@ -372,13 +386,16 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
                    void *call)
 {
     sg_error err;
-    sg_status status = check_request(store, request, &err);
+    bool committed;
+    sg_status status = let_in(store, request, &committed, &err);
+    if (status == SG_OK)
+        status = check_request(store, request, &err);
     if (status != SG_OK) {
         sg_store_pull_answer answer = {.status = status, .message = err.message};
         store->options.answer_pull(store->options.user, call, &answer);
         return;
     }
-    if (sg_store_pull_now(store, request, call))
+    if (committed && sg_store_pull_now(store, request, call))
         return;
     sg_store_parked *pull = pull_create(store, now_ms, deadline_ms, request, call);
     pthread_mutex_lock(&store->pulls_mutex);

@@ -1,16 +1,6 @@
 /* A pull of versions that are there: it is never parked. Anything out of the ordinary is left to the long way. */
 #include "server/store_internal.h"
 
-/* Is it let in, and are there initial values? */
-static bool admit(sg_store *store, const Shardgrad__V1__PullRequest *request)
-{
-    pthread_rwlock_rdlock(&store->lock);
-    bool admitted = sg_store_admit(store, request->worker, request->incarnation, request->generation, NULL) == SG_OK &&
-                    store->committed;
-    pthread_rwlock_unlock(&store->lock);
-    return admitted;
-}
-
 /* NULL: not there, or not here. */
 static sg_version *take_now(sg_store *store, uint32_t index, uint64_t wanted, uint64_t *number, uint64_t *n_bytes)
 {
@@ -31,8 +21,6 @@ static sg_version *take_now(sg_store *store, uint32_t index, uint64_t wanted, ui
 bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call)
 {
     size_t n = request->n_slices, there = 0;
-    if (!admit(store, request))
-        return false;
     sg_version **versions = sg_pool_alloc(store->pool, n * sizeof(sg_version *));
     uint64_t *numbers = sg_pool_alloc(store->pool, n * sizeof *numbers), n_bytes = 0;
     while (there < n && (versions[there] = take_now(store, request->slices[there], request->versions[there],

@@ -59,14 +59,21 @@ static sg_status read_terms(const sg_store *store, const Shardgrad__V1__PushRequ
     return SG_OK;
 }
 
-static sg_status check_shape(const Shardgrad__V1__PushRequest *request, sg_error *err)
+/* Of one that was let in. */
+static sg_status check_shape(const sg_store_push_state *p, sg_error *err)
 {
+    const Shardgrad__V1__PushRequest *request = p->request;
     if (request->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
         request->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
         return sg_error_set(err, SG_INVALID, "dtype %d is unknown; want float32 (1)", (int)request->dtype);
     if (request->n_steps != request->n_slices)
         return sg_error_set(err, SG_INVALID, "got %zu steps for %zu slices, want as many", request->n_steps,
                             request->n_slices);
+    if (p->n > p->store->plan->n_slices || p->n > p->data_bytes / sizeof(float))
+        return sg_error_set(err, SG_INVALID,
+                            "%zu slices in one push are more than the plan's %" PRIu32 ", or than its %" PRIu64
+                            " bytes of data can be of",
+                            p->n, p->store->plan->n_slices, p->data_bytes);
     return SG_OK;
 }
 
@@ -204,7 +211,7 @@ sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__P
         p.data_bytes += data->spans[i].n_bytes;
     sg_status status = admit(&p, err);
     if (status == SG_OK)
-        status = check_shape(request, err);
+        status = check_shape(&p, err);
     if (status == SG_OK)
         status = read_terms(store, request, &p.terms, err);
     if (status != SG_OK)

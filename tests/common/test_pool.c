@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "tests/support/allocations.h"
+
 TestSuite(pool, .timeout = 20);
 
 Test(pool, a_buffer_is_aligned_and_holds_what_was_asked_with_little_waste)
@@ -142,4 +144,25 @@ Test(pool, an_object_may_outlive_its_pool)
     sg_pool_destroy(pool);
     *object = 1;
     sg_pool_free(object);
+}
+
+Test(pool, a_large_object_is_zeroed_and_given_back_and_so_is_one_of_no_pool)
+{
+    sg_pool *pool = sg_pool_create();
+    sg_pool *pools[] = {pool, pool, NULL};
+    size_t sizes[] = {SG_POOL_KEPT_BYTES + 1, (size_t)64 << 20, 100};
+    char report[1000];
+    for (size_t i = 0; i < SG_ARRAY_LEN(sizes); i++) {
+        for (int round = 0; round < 2; round++) {
+            sg_allocations_begin();
+            unsigned char *object = sg_pool_alloc(pools[i], sizes[i]);
+            size_t n = sg_allocations_end(report, sizeof report);
+            cr_assert_eq(n, 1, "%zu allocations for %zu bytes: the pool must not have kept it", n, sizes[i]);
+            cr_assert_eq((uintptr_t)object % 16, 0);
+            cr_assert_eq(object[0] | object[sizes[i] - 1], 0);
+            memset(object, 0xff, sizes[i]);
+            sg_pool_free(object);
+        }
+    }
+    sg_pool_destroy(pool);
 }

@@ -457,14 +457,38 @@ Test(store, a_pull_before_the_commit_waits_for_initial_values)
 Test(store, a_pull_of_what_is_not_here_is_refused)
 {
     fixture f;
-    start(&f, SG_MODE_SYNC, small, 1, 1, 0.0f);
-    const uint32_t unknown = 8, twice[] = {0, 0};
+    start(&f, SG_MODE_SYNC, variables, 3, 1, 0.0f);
+    const uint32_t unknown = 8, twice[] = {0, 0}, too_many[] = {0, 1, 2, 3, 4, 5};
     fixture_answer answer;
     fixture_pull(&f, 0, &unknown, 1, 0, 1000, &answer);
     cr_assert_eq(answer.status, SG_INVALID);
     fixture_pull(&f, 0, twice, 2, 0, 1000, &answer);
     cr_assert_eq(answer.status, SG_INVALID);
     cr_assert_not_null(strstr(answer.message, "twice"));
+    fixture_pull(&f, 0, too_many, 6, 0, 1000, &answer);
+    cr_assert_eq(answer.status, SG_INVALID);
+    cr_assert_not_null(strstr(answer.message, "more than the plan's 5"), "%s", answer.message);
+    fixture_pull(&f, 9, too_many, 6, 0, 1000, &answer);
+    cr_assert_eq(answer.status, SG_FENCED, "who is not let in is not told of the plan");
+    stop(&f);
+}
+
+Test(store, a_push_of_more_slices_than_there_are_or_than_its_data_can_be_of_is_refused)
+{
+    fixture f;
+    start(&f, SG_MODE_SYNC, variables, 3, 1, 0.0f);
+    static const uint32_t too_many[] = {0, 1, 2, 3, 4, 5};
+    static const float values[8] = {0};
+    fixture_push push = fixture_a_push(0, 0, 0x1, values, 8);
+    push.slices = too_many;
+    push.n_slices = 6;
+    sg_error err;
+    cr_assert_eq(fixture_send(&f, &push, NULL, NULL, &err), SG_INVALID);
+    cr_assert_not_null(strstr(err.message, "more than the plan's 5"), "%s", err.message);
+    push.n_slices = 3;
+    push.n_values = 2;
+    cr_assert_eq(fixture_send(&f, &push, NULL, NULL, &err), SG_INVALID);
+    cr_assert_not_null(strstr(err.message, "8 bytes of data"), "%s", err.message);
     stop(&f);
 }
 
