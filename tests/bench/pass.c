@@ -14,12 +14,12 @@
 
 #include "common/status.h"
 #include "kernels/update.h"
+#include "worker/cli/bench_machine.h"
+#include "worker/cli/bench_pass.h"
 
-#define MAX_PARTS    8
-#define REPEATS      11
-#define FRAME_BYTES  ((size_t)16384)
-#define HEADER_BYTES ((size_t)9)
-#define BUFFER_BYTES ((size_t)65536) /* where the frames' memory ends and goes on elsewhere */
+#define MAX_PARTS 8
+#define REPEATS   11
+#define ELEMS     ((size_t)16) /* their number is a multiple of it */
 
 typedef struct fixture {
     size_t n_elems, n_spans;
@@ -40,66 +40,17 @@ static float *make_array(size_t n_elems)
     return values;
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* One contribution, cut as if it had been received. Returns the number of spans. */
+/* One contribution, as it lies when it has been received. Returns the number of spans. */
 static size_t make_spans(size_t n_elems, sg_span **spans)
 {
-    size_t n_bytes = n_elems * sizeof(float);
-    size_t most = n_bytes / FRAME_BYTES + n_bytes / BUFFER_BYTES + 4;
-    uint8_t *memory = (uint8_t *)make_array((n_bytes + (most + 2) * HEADER_BYTES) / sizeof(float) + 1);
-    *spans = sg_xcalloc(most, sizeof **spans);
-    size_t n_spans = 0;
-    size_t at = HEADER_BYTES;
-    size_t frame_left = FRAME_BYTES;
-    for (size_t left = n_bytes; left > 0;) {
-        size_t n = least(least(frame_left, left), BUFFER_BYTES - at % BUFFER_BYTES);
-        SG_ASSERT(n_spans < most);
-        (*spans)[n_spans++] = (sg_span){memory + at, n};
-        memset(memory + at, 0x3a, n); /* whichever four of them: a number near 0.0007 */
-        at += n;
-        left -= n;
-        frame_left -= n;
-        if (frame_left == 0) {
-            frame_left = FRAME_BYTES;
-            at += HEADER_BYTES;
-        }
+    unsigned char *received;
+    size_t n_spans;
+    *spans = sg_bench_pass_receive(n_elems * sizeof(float), &received, &n_spans);
+    if (*spans == NULL) {
+        fprintf(stderr, "pass: no memory for another contribution; ask for fewer MiB\n");
+        exit(1);
     }
     return n_spans;
-}
-
-typedef float vector __attribute__((vector_size(64)));
-
-SG_ISA_INLINE void add(size_t n_vectors, const vector *a, const vector *b, vector *c)
-{
-    for (size_t i = 0; i < n_vectors; i++)
-        c[i] = a[i] + b[i];
-}
-
-SG_ISA_TARGET_AVX512 static void add_avx512(size_t n_vectors, const vector *a, const vector *b, vector *c)
-{
-    add(n_vectors, a, b, c);
-}
-
-SG_ISA_TARGET_AVX2 static void add_avx2(size_t n_vectors, const vector *a, const vector *b, vector *c)
-{
-    add(n_vectors, a, b, c);
-}
-
-static void add_portable(size_t n_vectors, const vector *a, const vector *b, vector *c)
-{
-    add(n_vectors, a, b, c);
-}
-
-static void memory_pass(const fixture *f)
-{
-    static void (*const versions[SG_ISA_COUNT])(size_t, const vector *, const vector *,
-                                                vector *) = {add_portable, add_avx2, add_avx512};
-    versions[sg_isa_best()](f->n_elems / (sizeof(vector) / sizeof(float)), (const vector *)f->old_values,
-                            (const vector *)f->slots[0], (vector *)f->new_values);
 }
 
 static double thread_ns(void)
@@ -113,7 +64,7 @@ static double time_memory(const fixture *f)
 {
     double begun = thread_ns();
     for (size_t i = 0; i < f->inner; i++)
-        memory_pass(f);
+        (void)sg_bench_machine_pass(f->new_values, f->old_values, f->slots[0], f->n_elems);
     return (thread_ns() - begun) / (double)f->inner;
 }
 
@@ -168,7 +119,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: pass [MIB]    from 0.01 to 4096, found '%s'\n", argv[1]);
         return 2;
     }
-    fixture f = {.n_elems = (size_t)(mib * 1048576 / sizeof(vector)) * (sizeof(vector) / sizeof(float))};
+    fixture f = {.n_elems = (size_t)(mib * 1048576 / sizeof(float)) / ELEMS * ELEMS};
     f.inner = (size_t)(64 / mib) + 1;
     f.old_values = make_array(f.n_elems);
     f.new_values = make_array(f.n_elems);

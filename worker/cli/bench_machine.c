@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "kernels/isa.h"
 
 #define WRITE_BYTES ((size_t)1 << 20)
 
@@ -158,14 +159,37 @@ double sg_bench_machine_copy(void *to, const void *from, size_t n_bytes)
     return (double)(sg_clock_ns() - began_ns) / 1e9;
 }
 
-/* Vectors by hand: at -O2 not every compiler makes them by itself, and the processor would be what is measured. */
-typedef float vector __attribute__((vector_size(32)));
-#define LANES (sizeof(vector) / sizeof(float))
+/* Vectors by hand: at -O2 not every compiler makes them by itself, and the processor would be what is measured. In the
+ * same versions as the fused pass, which is compared with it. */
+typedef float vector __attribute__((vector_size(64), may_alias));
+
+SG_ISA_INLINE void add(size_t n_vectors, const vector *a, const vector *b, vector *sum)
+{
+    for (size_t i = 0; i < n_vectors; i++)
+        sum[i] = a[i] + b[i];
+}
+
+SG_ISA_TARGET_AVX512 static void add_avx512(size_t n_vectors, const vector *a, const vector *b, vector *sum)
+{
+    add(n_vectors, a, b, sum);
+}
+
+SG_ISA_TARGET_AVX2 static void add_avx2(size_t n_vectors, const vector *a, const vector *b, vector *sum)
+{
+    add(n_vectors, a, b, sum);
+}
+
+static void add_portable(size_t n_vectors, const vector *a, const vector *b, vector *sum)
+{
+    add(n_vectors, a, b, sum);
+}
 
 double sg_bench_machine_pass(float *sum, const float *a, const float *b, size_t n_elems)
 {
+    static void (*const versions[SG_ISA_COUNT])(size_t, const vector *, const vector *, vector *) = {
+        [SG_ISA_PORTABLE] = add_portable, [SG_ISA_AVX2] = add_avx2, [SG_ISA_AVX512] = add_avx512};
     uint64_t began_ns = sg_clock_ns();
-    for (size_t i = 0; i < n_elems; i += LANES)
-        *(vector *)(void *)(sum + i) = *(const vector *)(const void *)(a + i) + *(const vector *)(const void *)(b + i);
+    versions[sg_isa_best()](n_elems / (sizeof(vector) / sizeof(float)), (const vector *)(const void *)a,
+                            (const vector *)(const void *)b, (vector *)(void *)sum);
     return (double)(sg_clock_ns() - began_ns) / 1e9;
 }

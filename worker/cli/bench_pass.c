@@ -7,27 +7,45 @@
 #include "common/clock.h"
 #include "kernels/update.h"
 
-/* What arrives lies in frames of 16 KiB with a header of 9 bytes before each, so at odd addresses: elements straddle
- * two spans. */
 #define FRAME_BYTES  ((size_t)16384)
 #define HEADER_BYTES ((size_t)9)
+#define BUFFER_BYTES ((size_t)65536) /* where the frames' memory ends and goes on elsewhere */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+sg_span *sg_bench_pass_receive(size_t n_bytes, unsigned char **received, size_t *n_spans)
+{
+    size_t most = n_bytes / FRAME_BYTES + n_bytes / BUFFER_BYTES + 4;
+    unsigned char *memory = sg_try_alloc_aligned(n_bytes + (most + 2) * HEADER_BYTES);
+    *received = memory;
+    *n_spans = 0;
+    if (memory == NULL)
+        return NULL;
+    sg_span *spans = sg_xcalloc(most, sizeof(*spans));
+    size_t at = HEADER_BYTES, frame_left = FRAME_BYTES;
+    for (size_t left = n_bytes; left > 0;) {
+        size_t n = least(least(frame_left, left), BUFFER_BYTES - at % BUFFER_BYTES);
+        SG_ASSERT(*n_spans < most);
+        spans[(*n_spans)++] = (sg_span){memory + at, n};
+        memset(memory + at, 0x3c, n); /* whichever four of them: 0.0115 */
+        at += n;
+        left -= n;
+        frame_left -= n;
+        if (frame_left == 0) {
+            frame_left = FRAME_BYTES;
+            at += HEADER_BYTES;
+        }
+    }
+    return spans;
+}
 
 static bool make_gradients(sg_bench_pass *p, size_t part)
 {
-    size_t n_bytes = p->n_elems * sizeof(float);
-    size_t payload = FRAME_BYTES - HEADER_BYTES;
-    p->n_spans = (n_bytes + payload - 1) / payload;
-    p->received[part] = sg_try_alloc_aligned(p->n_spans * FRAME_BYTES);
-    p->spans[part] = sg_xcalloc(p->n_spans, sizeof(sg_span));
-    if (p->received[part] == NULL)
-        return false;
-    memset(p->received[part], 0x3c, p->n_spans * FRAME_BYTES); /* every float of such bytes is 0.0115 */
-    for (size_t i = 0; i < p->n_spans; i++) {
-        size_t left = n_bytes - i * payload;
-        p->spans[part][i] = (sg_span){.data = p->received[part] + i * FRAME_BYTES + HEADER_BYTES,
-                                      .n_bytes = left < payload ? left : payload};
-    }
-    return true;
+    p->spans[part] = sg_bench_pass_receive(p->n_elems * sizeof(float), &p->received[part], &p->n_spans);
+    return p->spans[part] != NULL;
 }
 
 sg_status sg_bench_pass_init(sg_bench_pass *p, size_t array_bytes, size_t slice_bytes, sg_error *err)

@@ -15,6 +15,11 @@ typedef struct sg_bench_pass {
     size_t n_spans;
 } sg_bench_pass;
 
+/* One contribution of n_bytes as gRPC delivers it: in frames of 16 KiB with a header of 9 bytes before each, so at odd
+ * addresses, elements straddling two spans, and in buffers of 64 KiB. NULL where there is no memory; otherwise both the
+ * spans and *received, which they lie in, are freed by free(). */
+sg_span *sg_bench_pass_receive(size_t n_bytes, unsigned char **received, size_t *n_spans);
+
 /* Arrays of array_bytes each (a multiple of slice_bytes), the pass going from slice to slice as a ps does. Errors:
  * EXHAUSTED. Freed by sg_bench_pass_deinit, also after failure. */
 SG_MUST_USE sg_status sg_bench_pass_init(sg_bench_pass *pass, size_t array_bytes, size_t slice_bytes, sg_error *err);
