@@ -19,20 +19,26 @@ static void destroy(void)
 
 TestSuite(session_lanes, .fini = destroy, .timeout = 60);
 
-/* One variable of N_SLICES slices of slice_bytes on one ps. */
-static void begin_with(sg_mode mode, uint64_t slice_bytes, uint64_t message_bytes)
+static void begin_variables(sg_mode mode, uint64_t slice_bytes, uint64_t message_bytes, const sg_variable *variables,
+                            size_t n)
 {
-    const sg_variable wide = {
-        .name = "w", .rank = 1, .shape = {N_SLICES * slice_bytes / sizeof(float)}, .value = memory, .gradient = memory};
     uint64_t task;
     peer_init(&p, mode, 1);
     p.slice_bytes = slice_bytes;
     p.message_bytes = message_bytes;
     peer_join(&p);
-    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, &wide, 1, &task, NULL), SG_OK);
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, variables, n, &task, NULL), SG_OK);
     peer_answer_all(&p, SG_SESSION_DECLARE);
     peer_answer_all(&p, SG_SESSION_PULL);
     peer_expect(&p, task, SG_OK);
+}
+
+/* One variable of N_SLICES slices of slice_bytes on one ps. */
+static void begin_with(sg_mode mode, uint64_t slice_bytes, uint64_t message_bytes)
+{
+    const sg_variable wide = {
+        .name = "w", .rank = 1, .shape = {N_SLICES * slice_bytes / sizeof(float)}, .value = memory, .gradient = memory};
+    begin_variables(mode, slice_bytes, message_bytes, &wide, 1);
 }
 
 static void begin(sg_mode mode)
@@ -198,6 +204,114 @@ Test(session_lanes, parked_pulls_do_not_hold_up_others)
     sg_session_action call = take(&p.calls[p.n_calls - 1]);
     peer_answer_well(&p, &call, 0);
     peer_expect(&p, task, SG_OK);
+}
+
+/* --- two groups share the lanes -------------------------------------------------------------------------------- */
+
+#define N_FIRST 40u /* slices of group 0; group 1 has the one after them */
+
+static sg_step begin_group(uint32_t group)
+{
+    const uint64_t task = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, group);
+    peer_drain(&p);
+    size_t i = 0; /* the other group may have asked for its next one */
+    while (p.calls[i].method != SG_SESSION_TICKET ||
+           ((const Shardgrad__V1__TicketRequest *)p.calls[i].body)->group != group)
+        cr_assert_lt(++i, p.n_calls);
+    sg_session_action call = take(&p.calls[i]);
+    peer_answer_well(&p, &call, 0);
+    peer_expect(&p, task, SG_OK);
+    return peer_done(&p, task)->step;
+}
+
+/* Step 0 of group 0 is handed over whole, and acknowledged. */
+static void begin_groups(sg_step *first)
+{
+    const uint64_t slice_bytes = 1u << 20, n_elems = slice_bytes / sizeof(float);
+    const sg_variable two[] = {
+        {.name = "d", .rank = 1, .shape = {N_FIRST * n_elems}, .value = memory, .gradient = memory},
+        {.name = "g", .rank = 1, .shape = {n_elems}, .value = memory, .gradient = memory, .group = 1}};
+    begin_variables(SG_MODE_SYNC, slice_bytes, slice_bytes, two, 2);
+    *first = begin_group(0);
+    for (uint32_t slice = 0; slice < N_FIRST; slice++) {
+        uint64_t task;
+        cr_assert_eq(sg_session_push(p.session, p.now_ms, UINT64_MAX, first, 4, &slice, 1, &task, NULL), SG_OK);
+        peer_answer_all(&p, SG_SESSION_PUSH);
+        peer_expect(&p, task, SG_OK);
+    }
+}
+
+static size_t n_pulls_of(uint32_t slice)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p.n_calls; i++)
+        n += p.calls[i].method == SG_SESSION_PULL && p.calls[i].slices[0] == slice;
+    return n;
+}
+
+static void pull_first(void)
+{
+    for (uint32_t slice = 0; slice < N_FIRST; slice++)
+        sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, &slice, 1);
+    peer_drain(&p);
+}
+
+Test(session_lanes, a_pull_that_others_must_push_for_takes_no_room_from_one_that_can_be_answered)
+{
+    sg_step first;
+    begin_groups(&first);
+    pull_first();
+    const uint32_t last = N_FIRST;
+    sg_session_pull(p.session, p.now_ms, UINT64_MAX, 0, &last, 1);
+    peer_drain(&p);
+    cr_assert_eq(n_pulls_of(last), 1);
+}
+
+Test(session_lanes, a_pull_that_can_be_answered_is_sent_though_those_of_another_group_wait)
+{
+    sg_step first;
+    begin_groups(&first);
+    pull_first();
+    const sg_step second = begin_group(1);
+    send_one(&second, N_FIRST);
+    sg_session_action call = peer_take(&p, SG_SESSION_PUSH_PULL);
+    peer_answer_bare(&p, &call);
+    cr_assert_eq(n_pulls_of(N_FIRST), 0);
+    cr_assert_eq(peer_count(&p, SG_SESSION_PULL), 32);
+    for (uint32_t slice = 0; slice < N_FIRST && n_pulls_of(N_FIRST) == 0; slice++) {
+        peer_advance(&p, PEER_PARK_MS);
+        call = peer_take(&p, SG_SESSION_PULL);
+        peer_fail(&p, &call, SG_WAITING, "waiting for worker 0");
+    }
+    cr_assert_eq(n_pulls_of(N_FIRST), 1, "it waits for ever");
+    peer_answer_all(&p, SG_SESSION_PULL);
+    for (size_t i = 0; i < p.n_dones; i++)
+        cr_assert_eq(p.dones[i].status, SG_OK);
+    cr_assert_eq(sg_session_version(p.session, 0), 1);
+    cr_assert_eq(sg_session_version(p.session, 1), 1);
+}
+
+/* A pull that the ps had to park though it looked as if it could be answered: a joiner's, at a step not made yet. */
+Test(session_lanes, who_was_answered_that_it_has_to_wait_gives_its_room_away)
+{
+    begin_with(SG_MODE_SYNC, 1u << 20, 1u << 20);
+    for (uint32_t slice = 0; slice < 4; slice++)
+        sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, &slice, 1);
+    peer_drain(&p);
+    cr_assert_eq(peer_count(&p, SG_SESSION_PULL), 2);
+    sg_session_action call = peer_take(&p, SG_SESSION_PULL);
+    peer_fail(&p, &call, SG_WAITING, "waiting for worker 0");
+    cr_assert_eq(n_pulls_of(2), 1);
+    cr_assert_eq(n_pulls_of(0), 0, "it was asked again without a pause");
+    peer_advance(&p, 10);
+    cr_assert_eq(n_pulls_of(0), 1);
+    call = peer_take(&p, SG_SESSION_PULL);
+    cr_assert_eq(call.slices[0], 1);
+    peer_answer_well(&p, &call, 0);
+    cr_assert_eq(n_pulls_of(3), 1);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    for (size_t i = 0; i < p.n_dones; i++)
+        cr_assert_eq(p.dones[i].status, SG_OK);
 }
 
 Test(session_lanes, a_task_that_is_cancelled_leaves_the_queue_in_order)

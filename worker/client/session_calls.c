@@ -145,13 +145,10 @@ static void request_detach(sg_session *session, sg_session_request *request)
         sg_session_lane_remove(session, request);
     }
     slices_settle(session, request);
-    if (request->lane != SG_SESSION_NO_LANE) {
-        sg_session_lane *lane = &session->lanes[request->lane];
-        const bool active = request->state == SG_SESSION_REQUEST_ACTIVE;
-        lane->n_active -= active;
-        lane->active_bytes -= active ? request->message->slice_bytes : 0;
+    if (request->lane != SG_SESSION_NO_LANE && request->state == SG_SESSION_REQUEST_ACTIVE)
+        sg_session_lane_leave(session, request);
+    else if (request->lane != SG_SESSION_NO_LANE)
         sg_session_lane_touch(session, request->lane);
-    }
     if (sg_session_is_push(request->method))
         session->n_pushes--;
     if (request->method == SG_SESSION_TICKET && session->groups[request->group].asking == request)
@@ -242,9 +239,15 @@ void sg_session_request_send(sg_session *session, sg_session_request *request, u
 void sg_session_send_due(sg_session *session, uint64_t now_ms)
 {
     sg_session_request *request = session->n_idle > 0 ? TAILQ_FIRST(&session->active) : NULL;
-    for (; request != NULL; request = TAILQ_NEXT(request, link))
-        if (request->call == 0 && request->not_before_ms <= now_ms)
+    for (sg_session_request *next; request != NULL; request = next) {
+        next = TAILQ_NEXT(request, link);
+        if (request->call != 0 || request->not_before_ms > now_ms)
+            continue;
+        if (request->resting)
+            sg_session_lane_return(session, request);
+        else
             sg_session_request_send(session, request, now_ms);
+    }
     sg_session_lanes_send(session, now_ms);
 }
 
@@ -310,6 +313,8 @@ static void repeat_answered(sg_session *session, sg_session_request *request, ui
         request->not_before_ms = now_ms + NOT_READY_MS / 2 + sg_session_random(session) % (NOT_READY_MS / 2);
     else
         request->not_before_ms = now_ms < request->sent_ms + WAITING_REPEAT_MS ? now_ms + WAITING_REPEAT_MS : now_ms;
+    if (status == SG_WAITING && request->method == SG_SESSION_PULL)
+        sg_session_lane_rest(session, request);
     sg_session_due(session, request->not_before_ms);
     waiting_note(session, request, true, text);
 }

@@ -276,6 +276,15 @@ void sg_session_pull_add(sg_session *session, sg_session_task *task, sg_session_
     sg_session_pack(session, slices, n_slices, pull_add, &pull);
 }
 
+/* What this worker's own push is a part of may have to wait for others'; all else is there, or soon will be. */
+static sg_session_lane_kind pull_kind(const sg_session *session, uint64_t version, const uint32_t *slices, size_t n)
+{
+    for (size_t i = 0; i < n && sg_session_is_sync(session) && version > 0; i++)
+        if (session->slices[slices[i]].trained && session->slices[slices[i]].pushed >= version)
+            return SG_SESSION_LANE_PARKED;
+    return SG_SESSION_LANE_DOWN;
+}
+
 uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint64_t version,
                          const uint32_t *slices, size_t n_slices)
 {
@@ -292,7 +301,7 @@ uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline
     }
     sg_session_task *task = sg_session_task_add(session, SG_SESSION_TASK_PULL, now_ms, deadline_ms);
     const uint64_t number = task->number;
-    sg_session_pull_add(session, task, SG_SESSION_LANE_DOWN, version, sorted, n_slices);
+    sg_session_pull_add(session, task, pull_kind(session, version, sorted, n_slices), version, sorted, n_slices);
     sg_pool_free(taken);
     if (task->n_requests == 0)
         sg_session_task_end(session, task, NULL, SG_OK, "%s", "");

@@ -91,10 +91,15 @@ typedef struct sg_session_request {
     uint64_t sent_ms;       /* of the last attempt */
     uint64_t not_before_ms; /* of the next one */
     uint32_t failures;      /* attempts since the last answer */
+    uint32_t n_waits;       /* answers that another worker is waited for */
+    bool resting;           /* ACTIVE: it has left its lane, and goes back to the queue at not_before_ms */
 } sg_session_request;
 TAILQ_HEAD(sg_session_requests, sg_session_request);
 
-/* Pulls do not wait behind pushes, and those that the ps can answer not behind those that it parks. */
+/* Pulls do not wait behind pushes, and those that the ps can answer not behind those that it parks: one that was
+ * answered WAITING gives its room away, and is asked for again behind those that have waited less. All groups share the
+ * lanes: else the pulls of one, all parked for a worker that needs an answer to its pull of another, would keep this
+ * worker from what that one waits for. */
 typedef enum sg_session_lane_kind {
     SG_SESSION_LANE_UP,
     SG_SESSION_LANE_DOWN,
@@ -108,7 +113,7 @@ typedef struct sg_session_lane {
     bool touched;                       /* it is among them */
     uint32_t n_active;
     uint64_t active_bytes;      /* of their slices */
-    sg_session_request **queue; /* [n_queued] a heap: the lowest slice first, of one slice the oldest */
+    sg_session_request **queue; /* [n_queued] a heap: who waited least first, then the lowest slice, then the oldest */
     size_t n_queued, capacity;
     struct sg_session_requests blocked; /* oldest first */
 } sg_session_lane;
@@ -281,6 +286,12 @@ void sg_session_peer_init(sg_session_peer *peer, const char *address);
 void sg_session_lanes_create(sg_session *session);
 void sg_session_lanes_destroy(sg_session *session);
 void sg_session_lane_add(sg_session *session, sg_session_request *request);
+/* A pull that is active was answered WAITING: others get its room. */
+void sg_session_lane_rest(sg_session *session, sg_session_request *request);
+/* Queues one that rests, among the parked ones. */
+void sg_session_lane_return(sg_session *session, sg_session_request *request);
+/* Its room is free; it is active. */
+void sg_session_lane_leave(sg_session *session, const sg_session_request *request);
 /* Takes a request that is not active out of its lane. */
 void sg_session_lane_remove(sg_session *session, sg_session_request *request);
 /* Requests that are not active; those of `task`, or all of them: NULL. */

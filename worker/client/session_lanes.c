@@ -22,6 +22,8 @@
 static bool is_before(const sg_session_request *a, const sg_session_request *b)
 {
     const uint32_t left = a->message->slices[0], right = b->message->slices[0];
+    if (a->n_waits != b->n_waits)
+        return a->n_waits < b->n_waits;
     return left != right ? left < right : a->number < b->number;
 }
 
@@ -118,6 +120,32 @@ void sg_session_lane_remove(sg_session *session, sg_session_request *request)
     while (lane->queue[at] != request)
         at++;
     queue_remove(lane, at);
+}
+
+void sg_session_lane_leave(sg_session *session, const sg_session_request *request)
+{
+    sg_session_lane *lane = &session->lanes[request->lane];
+    if (!request->resting) {
+        lane->n_active--;
+        lane->active_bytes -= request->message->slice_bytes;
+    }
+    sg_session_lane_touch(session, request->lane);
+}
+
+void sg_session_lane_rest(sg_session *session, sg_session_request *request)
+{
+    sg_session_lane_leave(session, request);
+    request->resting = true;
+    request->n_waits++;
+}
+
+void sg_session_lane_return(sg_session *session, sg_session_request *request)
+{
+    TAILQ_REMOVE(&session->active, request, link);
+    session->n_idle--;
+    request->resting = false;
+    request->lane = request->target * SG_SESSION_LANES_PER_PS + SG_SESSION_LANE_PARKED;
+    sg_session_lane_add(session, request);
 }
 
 static void lane_drop(sg_session *session, sg_session_lane *lane, const sg_session_task *task)
