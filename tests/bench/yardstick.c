@@ -83,13 +83,23 @@ grpc_arg yardstick_arg(const char *key, int value)
 }
 
 /* gRPC's own estimate of the bandwidth-delay product, which is turned off, opens the windows further than the caches
- * reach. Windows of 1 MiB and frames of 256 KiB measured best: of windows from 256 KiB to 32 MiB and frames from 64 KiB
- * to 4 MiB, for messages of 1 MiB, 2 in flight, on 2 cores; with the estimate a GB cost half as much CPU time again. */
-size_t yardstick_shared_args(grpc_arg args[YARDSTICK_SHARED_ARGS])
+ * reach. For messages of 1 MiB, windows of 1 MiB and frames of 256 KiB measured best: of windows from 256 KiB to 32 MiB
+ * and frames from 64 KiB to 4 MiB, 2 in flight, on 2 cores; with the estimate a GB cost half as much CPU time again. */
+static const int window_bytes[YARDSTICK_WINDOWS] = {256 << 10, 1 << 20, 4 << 20};
+
+unsigned yardstick_window_of(size_t message_bytes)
+{
+    unsigned window = 0;
+    while (window + 1 < YARDSTICK_WINDOWS && (size_t)window_bytes[window] < message_bytes)
+        window++;
+    return window;
+}
+
+size_t yardstick_shared_args(unsigned window, grpc_arg args[YARDSTICK_SHARED_ARGS])
 {
     size_t n = 0;
     args[n++] = yardstick_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    args[n++] = yardstick_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
+    args[n++] = yardstick_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, window_bytes[window]);
     args[n++] = yardstick_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 256 << 10);
     args[n++] = yardstick_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, -1);
     args[n++] = yardstick_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);

@@ -67,10 +67,15 @@ typedef struct yardstick_used {
 } yardstick_used;
 yardstick_used yardstick_used_by_now(void);
 
-/* Channel arguments that both sides share; the same as common/rpc_args.c sets. Returns how many were written, at most
- * YARDSTICK_SHARED_ARGS. */
+/* How many bytes of a message may be on their way before its receiver has read any: common/rpc_args.c makes that a
+ * message, from 64 KiB to 4 MiB, where both sides are on one machine, as they are here. Here there are so many choices,
+ * each a port of its own: the first that holds a message, or the last. */
+#define YARDSTICK_WINDOWS 3
+unsigned yardstick_window_of(size_t message_bytes);
+/* Channel arguments that both sides share: windows and frames as common/rpc_args.c sets them on one machine. Returns
+ * how many were written, at most YARDSTICK_SHARED_ARGS. */
 #define YARDSTICK_SHARED_ARGS 8
-size_t yardstick_shared_args(grpc_arg args[YARDSTICK_SHARED_ARGS]);
+size_t yardstick_shared_args(unsigned window, grpc_arg args[YARDSTICK_SHARED_ARGS]);
 grpc_arg yardstick_arg(const char *key, int value);
 
 /* --- yardstick_kernel.c --- */
@@ -87,7 +92,7 @@ size_t yardstick_kernel_first_wrong(const float *values, size_t n_elems, size_t 
 
 typedef struct yardstick_server {
     pid_t pid;
-    uint16_t port; /* on 127.0.0.1 */
+    uint16_t ports[YARDSTICK_WINDOWS]; /* on 127.0.0.1 */
 } yardstick_server;
 
 /* Forks a server with so many threads; it ends when every copy of lifeline[1], which is not its own, is closed. Only

@@ -65,7 +65,7 @@ struct yardstick_client {
     char *values;
     grpc_completion_queue *queue;
     pthread_t poller;
-    connection servers[YARDSTICK_MAX_THREADS][YARDSTICK_MAX_CONNECTIONS];
+    connection servers[YARDSTICK_MAX_THREADS][YARDSTICK_WINDOWS][YARDSTICK_MAX_CONNECTIONS];
     call calls[YARDSTICK_MAX_IN_FLIGHT];
     pthread_mutex_t mutex;
     pthread_cond_t over;
@@ -234,10 +234,15 @@ static yardstick_used server_used(yardstick_client *client, const connection *to
     return used;
 }
 
+static const connection *connections_of(const yardstick_client *client, const yardstick_shape *shape)
+{
+    return client->servers[shape->threads - 1][yardstick_window_of(shape->message_bytes)];
+}
+
 static void pass(yardstick_client *client, const yardstick_shape *shape)
 {
     work *now = &client->now;
-    work_init(client, shape->method, client->servers[shape->threads - 1]);
+    work_init(client, shape->method, connections_of(client, shape));
     now->n_connections = shape->connections;
     now->message_bytes = shape->message_bytes;
     now->n_messages = (client->n_bytes + shape->message_bytes - 1) / shape->message_bytes;
@@ -260,7 +265,7 @@ static yardstick_used used_since(yardstick_used before, yardstick_used now)
 static yardstick_pass measured_pass(yardstick_client *client, const yardstick_shape *shape)
 {
     yardstick_pass result;
-    const connection *server = client->servers[shape->threads - 1];
+    const connection *server = connections_of(client, shape);
     yardstick_used server_before = server_used(client, server);
     yardstick_used before = yardstick_used_by_now();
     double begin = seconds_now();
@@ -290,7 +295,7 @@ void yardstick_client_measure(yardstick_client *client, const yardstick_shape *s
                               yardstick_pass *passes)
 {
     yardstick_start start = {.message_bytes = shape->message_bytes, .in_flight = shape->in_flight};
-    work_init(client, YARDSTICK_START, client->servers[shape->threads - 1]);
+    work_init(client, YARDSTICK_START, connections_of(client, shape));
     client->now.request = &start;
     client->now.request_bytes = sizeof(start);
     single_call(client);
@@ -306,7 +311,7 @@ void yardstick_client_echo(yardstick_client *client, size_t n_bytes, size_t n_ca
     char *there = yardstick_alloc(n_bytes), *back = yardstick_alloc(n_bytes);
     for (size_t i = 0; i < n_bytes; i++)
         there[i] = (char)(i * 31 + i / 251);
-    work_init(client, YARDSTICK_ECHO, client->servers[0]);
+    work_init(client, YARDSTICK_ECHO, client->servers[0][yardstick_window_of(n_bytes)]);
     client->now.request = there;
     client->now.reply = back;
     client->now.request_bytes = client->now.reply_bytes = n_bytes;
@@ -326,12 +331,12 @@ void yardstick_client_echo(yardstick_client *client, size_t n_bytes, size_t n_ca
 
 /* --- life --- */
 
-static void connect_to(connection *made, uint16_t port)
+static void connect_to(connection *made, uint16_t port, unsigned window)
 {
     char address[32];
     snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)port);
     grpc_arg args[YARDSTICK_SHARED_ARGS + 4];
-    size_t n_args = yardstick_shared_args(args);
+    size_t n_args = yardstick_shared_args(window, args);
     args[n_args++] = yardstick_arg(GRPC_ARG_ENABLE_RETRIES, 0);
     args[n_args++] = yardstick_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     args[n_args++] = yardstick_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); /* or two channels are one connection */
@@ -374,21 +379,21 @@ yardstick_client *yardstick_client_create(size_t n_bytes, const yardstick_server
     int error = pthread_create(&client->poller, NULL, poller_run, client);
     if (error != 0)
         yardstick_fail(YARDSTICK_EXHAUSTED, "a thread: %s", strerror(error));
-    for (size_t i = 0; i < YARDSTICK_MAX_THREADS; i++) {
-        for (size_t j = 0; j < YARDSTICK_MAX_CONNECTIONS; j++) {
-            connect_to(&client->servers[i][j], servers[i].port);
-            await_ready(client, &client->servers[i][j]);
-        }
+    for (unsigned i = 0; i < YARDSTICK_MAX_THREADS * YARDSTICK_WINDOWS * YARDSTICK_MAX_CONNECTIONS; i++) {
+        unsigned server = i / YARDSTICK_MAX_CONNECTIONS / YARDSTICK_WINDOWS;
+        unsigned window = i / YARDSTICK_MAX_CONNECTIONS % YARDSTICK_WINDOWS;
+        connection *made = &client->servers[server][window][i % YARDSTICK_MAX_CONNECTIONS];
+        connect_to(made, servers[server].ports[window], window);
+        await_ready(client, made);
     }
     return client;
 }
 
 void yardstick_client_destroy(yardstick_client *client)
 {
-    for (size_t i = 0; i < YARDSTICK_MAX_THREADS; i++) {
-        for (size_t j = 0; j < YARDSTICK_MAX_CONNECTIONS; j++)
-            grpc_channel_destroy(client->servers[i][j].channel);
-    }
+    connection *all = &client->servers[0][0][0];
+    for (size_t i = 0; i < sizeof(client->servers) / sizeof(*all); i++)
+        grpc_channel_destroy(all[i].channel);
     grpc_completion_queue_shutdown(client->queue);
     pthread_join(client->poller, NULL);
     grpc_completion_queue_destroy(client->queue);

@@ -57,6 +57,7 @@ typedef struct call call;
 /* A call is the tag of its two events, one after the other: that it arrived, and that it is answered. */
 struct call {
     queue *on;
+    unsigned window; /* of the port that it came to */
     yardstick_method method;
     bool arrived;
     grpc_call *grpc;
@@ -75,8 +76,8 @@ struct queue {
 };
 
 struct server {
-    grpc_server *grpc;
-    void *methods[YARDSTICK_METHODS];
+    grpc_server *grpc[YARDSTICK_WINDOWS]; /* they share queues, threads and values */
+    void *methods[YARDSTICK_WINDOWS][YARDSTICK_METHODS];
     unsigned n_queues;
     queue queues[YARDSTICK_MAX_THREADS];
     yardstick_store values;
@@ -91,9 +92,9 @@ static void call_end(call *c)
     c->on->idle = c;
 }
 
-/* One call per method waits on each queue, and the next is asked for when one has been handled: meanwhile the thread of
- * another queue takes what arrives. */
-static void arm(queue *on, yardstick_method method)
+/* One call per port and method waits on each queue, and the next is asked for when one has been handled: meanwhile the
+ * thread of another queue takes what arrives. */
+static void arm(queue *on, unsigned window, yardstick_method method)
 {
     call *c = on->idle;
     if (c != NULL) {
@@ -103,13 +104,14 @@ static void arm(queue *on, yardstick_method method)
         grpc_metadata_array_init(&c->metadata);
     }
     c->on = on;
+    c->window = window;
     c->method = method;
     c->arrived = false;
     c->metadata.count = 0;
     c->request = NULL;
     grpc_call_error error =
-        grpc_server_request_registered_call(on->of->grpc, on->of->methods[method], &c->grpc, &c->deadline, &c->metadata,
-                                            &c->request, on->grpc, on->grpc, c);
+        grpc_server_request_registered_call(on->of->grpc[window], on->of->methods[window][method], &c->grpc,
+                                            &c->deadline, &c->metadata, &c->request, on->grpc, on->grpc, c);
     if (error == GRPC_CALL_ERROR_COMPLETION_QUEUE_SHUTDOWN)
         call_end(c);
     else if (error != GRPC_CALL_OK)
@@ -147,9 +149,10 @@ static void *queue_run(void *argument)
             call_end(c);
         } else if (event.success) {
             c->arrived = true;
+            unsigned window = c->window;
             yardstick_method method = c->method;
             answer(c);
-            arm(on, method);
+            arm(on, window, method);
         } else {
             call_end(c);
         }
@@ -158,48 +161,60 @@ static void *queue_run(void *argument)
 
 /* --- the process --- */
 
-static uint16_t serve(server *s, unsigned threads)
+/* Returns the port. */
+static uint16_t listen_with(server *s, unsigned window)
 {
     grpc_arg args[YARDSTICK_SHARED_ARGS + 1];
-    size_t n_args = yardstick_shared_args(args);
+    size_t n_args = yardstick_shared_args(window, args);
     args[n_args++] = yardstick_arg(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    s->grpc = grpc_server_create(&(grpc_channel_args){.num_args = n_args, .args = args}, NULL);
+    grpc_server *made = grpc_server_create(&(grpc_channel_args){.num_args = n_args, .args = args}, NULL);
+    s->grpc[window] = made;
     for (yardstick_method i = 0; i < YARDSTICK_METHODS; i++)
-        s->methods[i] =
-            grpc_server_register_method(s->grpc, yardstick_path(i), NULL, GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
-    s->n_queues = threads;
-    for (unsigned i = 0; i < threads; i++) {
-        s->queues[i] = (queue){.of = s, .grpc = grpc_completion_queue_create_for_next(NULL)};
-        grpc_server_register_completion_queue(s->grpc, s->queues[i].grpc, NULL);
-    }
+        s->methods[window][i] =
+            grpc_server_register_method(made, yardstick_path(i), NULL, GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
+    for (unsigned i = 0; i < s->n_queues; i++)
+        grpc_server_register_completion_queue(made, s->queues[i].grpc, NULL);
     grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
-    int port = grpc_server_add_http2_port(s->grpc, "127.0.0.1:0", plain);
+    int port = grpc_server_add_http2_port(made, "127.0.0.1:0", plain);
     grpc_server_credentials_release(plain);
     if (port <= 0)
         yardstick_fail(YARDSTICK_LOST, "no port on 127.0.0.1 is free");
-    grpc_server_start(s->grpc);
+    grpc_server_start(made);
+    return (uint16_t)port;
+}
+
+static void serve(server *s, unsigned threads, uint16_t ports[YARDSTICK_WINDOWS])
+{
+    s->n_queues = threads;
+    for (unsigned i = 0; i < threads; i++)
+        s->queues[i] = (queue){.of = s, .grpc = grpc_completion_queue_create_for_next(NULL)};
+    for (unsigned window = 0; window < YARDSTICK_WINDOWS; window++)
+        ports[window] = listen_with(s, window);
     for (unsigned i = 0; i < threads; i++) {
-        for (yardstick_method method = 0; method < YARDSTICK_METHODS; method++)
-            arm(&s->queues[i], method);
+        for (unsigned window = 0; window < YARDSTICK_WINDOWS; window++)
+            for (yardstick_method method = 0; method < YARDSTICK_METHODS; method++)
+                arm(&s->queues[i], window, method);
         if (pthread_create(&s->queues[i].thread, NULL, queue_run, &s->queues[i]) != 0)
             yardstick_fail(YARDSTICK_EXHAUSTED, "a server of %u threads: %s", threads, strerror(errno));
     }
-    return (uint16_t)port;
 }
 
 static void stop(server *s)
 {
     grpc_completion_queue *down = grpc_completion_queue_create_for_next(NULL);
-    grpc_server_shutdown_and_notify(s->grpc, down, NULL);
-    grpc_server_cancel_all_calls(s->grpc);
-    grpc_completion_queue_next(down, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    for (unsigned window = 0; window < YARDSTICK_WINDOWS; window++) {
+        grpc_server_shutdown_and_notify(s->grpc[window], down, NULL);
+        grpc_server_cancel_all_calls(s->grpc[window]);
+        grpc_completion_queue_next(down, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    }
     grpc_completion_queue_shutdown(down);
     grpc_completion_queue_destroy(down);
     for (unsigned i = 0; i < s->n_queues; i++)
         grpc_completion_queue_shutdown(s->queues[i].grpc);
     for (unsigned i = 0; i < s->n_queues; i++)
         pthread_join(s->queues[i].thread, NULL);
-    grpc_server_destroy(s->grpc);
+    for (unsigned window = 0; window < YARDSTICK_WINDOWS; window++)
+        grpc_server_destroy(s->grpc[window]);
     for (unsigned i = 0; i < s->n_queues; i++) {
         grpc_completion_queue_destroy(s->queues[i].grpc);
         while (s->queues[i].idle != NULL) {
@@ -216,8 +231,9 @@ static void run(size_t n_bytes, unsigned threads, int lifeline, int report)
 {
     server s = {.values.n_bytes = n_bytes};
     grpc_init();
-    uint16_t port = serve(&s, threads);
-    if (write(report, &port, sizeof(port)) != (ssize_t)sizeof(port))
+    uint16_t ports[YARDSTICK_WINDOWS];
+    serve(&s, threads, ports);
+    if (write(report, ports, sizeof(ports)) != (ssize_t)sizeof(ports))
         yardstick_fail(YARDSTICK_LOST, "the client has gone");
     close(report);
     char byte;
@@ -247,7 +263,7 @@ yardstick_server yardstick_server_fork(size_t n_bytes, unsigned threads, const i
         exit(0);
     }
     close(report[1]);
-    if (read(report[0], &made.port, sizeof(made.port)) != (ssize_t)sizeof(made.port))
+    if (read(report[0], made.ports, sizeof(made.ports)) != (ssize_t)sizeof(made.ports))
         yardstick_fail(YARDSTICK_LOST, "the server of %u threads did not start", threads);
     close(report[0]);
     return made;
