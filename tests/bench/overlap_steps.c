@@ -1,5 +1,5 @@
 /* tests/bench/overlap_steps.c - one worker that trains in three ways in turn, so that all see the same machine: without
- * a ps, with one and the gradients sent when all are there (sg_client_end_step), and sent while the rest is computed.
+ * a ps, with one and the gradients sent when all are there, and sent while the rest is computed.
  *
  *     overlap_steps CONFIG COORDINATOR PS_PID ROUNDS STEPS
  *
@@ -16,12 +16,19 @@
 #include "worker/train/exchange.h"
 #include "worker/train/local.h"
 
+typedef struct final {
+    size_t variable;
+    bool left_out;
+} final;
+
 typedef struct bench {
     sg_config *config;
     sg_workload *alone, *workload; /* without and with a ps */
     sg_local *local;
     sg_client *client;
     sg_exchange *exchange;
+    final *kept; /* [n_kept], at most one for each variable: what step_apart has yet to send */
+    size_t n_kept;
     uint64_t n_local_steps;
     clockid_t ps_clock; /* of the processor time of the ps */
 } bench;
@@ -47,15 +54,6 @@ static void step_local(bench *b)
     check(sg_local_step(b->local, b->n_local_steps++, &step, &err), &err);
 }
 
-static void step_apart(bench *b)
-{
-    sg_error err;
-    sg_step step = {0};
-    check(sg_client_begin_step(b->client, &step, &err), &err);
-    check(sg_workload_gradient(b->workload, &step, step.number + 1, NULL, &err), &err);
-    check(sg_client_end_step(b->client, &step, &err), &err);
-}
-
 static sg_status before_read(void *user, size_t variable, sg_error *err)
 {
     return sg_exchange_wait(((bench *)user)->exchange, variable, err);
@@ -75,13 +73,39 @@ static sg_status on_final(void *user, size_t variable, bool left_out, sg_error *
     return sg_exchange_send(((bench *)user)->exchange, variable, left_out, err);
 }
 
-static void step_overlapped(bench *b)
+static sg_status on_final_keep(void *user, size_t variable, bool left_out, sg_error *err)
+{
+    (void)err;
+    bench *b = user;
+    b->kept[b->n_kept++] = (final){variable, left_out};
+    return SG_OK;
+}
+
+static void compute(bench *b, sg_status (*on_final_do)(void *, size_t, bool, sg_error *))
 {
     sg_error err;
     sg_step step = {.values_later = true};
-    sg_workload_hooks hooks = {.before_read = before_read, .on_loss = on_loss, .on_final = on_final, .user = b};
+    sg_workload_hooks hooks = {.before_read = before_read, .on_loss = on_loss, .on_final = on_final_do, .user = b};
     check(sg_client_begin_step(b->client, &step, &err), &err);
     check(sg_workload_gradient(b->workload, &step, step.number + 1, &hooks, &err), &err);
+}
+
+/* The same exchange, only not while anything is computed. */
+static void step_apart(bench *b)
+{
+    sg_error err;
+    b->n_kept = 0;
+    compute(b, on_final_keep);
+    for (size_t i = 0; i < b->n_kept; i++)
+        check(sg_exchange_send(b->exchange, b->kept[i].variable, b->kept[i].left_out, &err), &err);
+    check(sg_exchange_flush(b->exchange, &err), &err);
+    check(sg_exchange_finish(b->exchange, &err), &err);
+}
+
+static void step_overlapped(bench *b)
+{
+    sg_error err;
+    compute(b, on_final);
     check(sg_exchange_flush(b->exchange, &err), &err);
 }
 
@@ -122,11 +146,13 @@ static void open_all(bench *b, const char *config_path, const char *coordinator)
     const sg_model *model = b->workload->model;
     check(sg_client_declare(b->client, model->variables, model->n_variables, &err), &err);
     b->exchange = sg_exchange_create(b->client, model->variables, model->n_variables);
+    b->kept = sg_xcalloc(model->n_variables, sizeof(*b->kept));
 }
 
 static void close_all(bench *b)
 {
     sg_exchange_destroy(b->exchange);
+    free(b->kept);
     sg_client_close(b->client);
     sg_local_destroy(b->local);
     sg_workload_destroy(b->workload);
