@@ -83,6 +83,11 @@ void sg_coordinator_end_consider(sg_coordinator *c)
     order_end(c, SG_OK, "");
 }
 
+bool sg_coordinator_is_over(const sg_coordinator *c)
+{
+    return c->over;
+}
+
 void sg_coordinator_end_answer(sg_coordinator *c, void *call, uint32_t worker)
 {
     sg_coordinator_fail(c, call, c->end_status, "%s", c->end_text);

@@ -226,22 +226,31 @@ static bool answer_take(sg_coordinator_service *service, const void *call, Shard
     return answered;
 }
 
+/* With the mutex held. NULL: nothing can be had at once. */
+static Shardgrad__V1__TicketResponse *ticket_take(sg_coordinator_service *service,
+                                                  const Shardgrad__V1__TicketRequest *wanted)
+{
+    Shardgrad__V1__TicketResponse *ticket = NULL;
+    void *call = &ticket; /* nobody else's */
+    if (service->closed || sg_coordinator_is_over(service->coordinator))
+        return NULL;
+    sg_coordinator_on_ticket(service->coordinator, sg_clock_ms(), wanted, call);
+    if (!answer_take(service, call, &ticket))
+        sg_coordinator_forget(service->coordinator, call);
+    return ticket;
+}
+
 Shardgrad__V1__TicketResponse *sg_coordinator_service_ticket(void *user, const Shardgrad__V1__TicketRequest *wanted)
 {
     sg_coordinator_service *service = user;
-    Shardgrad__V1__TicketResponse *ticket = NULL;
-    pthread_mutex_lock(&service->mutex);
-    if (!service->closed) {
-        void *call = &ticket; /* nobody else's */
-        sg_coordinator_on_ticket(service->coordinator, sg_clock_ms(), wanted, call);
-        if (!answer_take(service, call, &ticket))
-            sg_coordinator_forget(service->coordinator, call);
-        if (!STAILQ_EMPTY(&service->left_over) && !service->perform_posted) {
-            service->perform_posted = true;
-            sg_mailbox_post(service->options.mailbox, &service->perform);
-        }
-    }
+    if (pthread_mutex_trylock(&service->mutex) != 0) /* the loop holds it over whole calls; a push waits for nobody */
+        return NULL;
+    Shardgrad__V1__TicketResponse *ticket = ticket_take(service, wanted);
+    bool posts = !STAILQ_EMPTY(&service->left_over) && !service->perform_posted;
+    service->perform_posted |= posts;
     pthread_mutex_unlock(&service->mutex);
+    if (posts)
+        sg_mailbox_post(service->options.mailbox, &service->perform);
     return ticket;
 }
 

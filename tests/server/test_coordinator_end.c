@@ -113,6 +113,24 @@ Test(coordinator_end, a_ps_that_stops_is_named_to_everybody_and_the_job_ends_wel
     rig_deinit(&r);
 }
 
+/* Whoever would throw an answer away must not ask: a worker is waited for until it was told. */
+Test(coordinator_end, a_job_is_known_to_be_over_without_anybody_counting_as_told)
+{
+    rig r;
+    rig_init(&r, NULL);
+    uint64_t incarnation;
+    rig_start(&r, 1, &incarnation);
+    cr_assert(!sg_coordinator_is_over(r.coordinator));
+    sg_coordinator_stop(r.coordinator, r.now_ms);
+    cr_assert(sg_coordinator_is_over(r.coordinator));
+    rig_pass(&r, 500);
+    cr_assert_eq(r.n_ends, 0, "worker 0 does not know yet");
+    rig_failed(rig_ticket(&r, incarnation, 0, 0, 0), SG_STOPPED, "stop");
+    rig_pass(&r, 200);
+    cr_assert_eq(r.n_ends, 1);
+    rig_deinit(&r);
+}
+
 Test(coordinator_end, a_stop_is_over_within_the_grace_whoever_does_not_answer)
 {
     rig r;

@@ -229,7 +229,7 @@ static void arrive_initialize(sim *s, sim_ps *ps, sim_arrival *arrival)
 static void ticket_get(sim *s, sim_ps *ps, const Shardgrad__V1__TicketRequest *request)
 {
     ps->ticket = NULL;
-    if (request == NULL || ps->coordinator == NULL)
+    if (request == NULL || ps->coordinator == NULL || sg_coordinator_is_over(ps->coordinator))
         return;
     sg_coordinator_on_ticket(ps->coordinator, s->now_ms, request, &ps->ticket);
     drain(s, ps);
