@@ -67,7 +67,8 @@ SG_MUST_USE sg_status sg_wire_unpack(const sg_wire_message *message, const Proto
 void sg_wire_parts_deinit(sg_wire_parts *parts); /* a zeroed one is fine */
 /* A copy of its own, freed by protobuf_c_message_free_unpacked(copy, NULL). */
 ProtobufCMessage *sg_wire_head_copy(const ProtobufCMessage *head);
-/* One that is made of a pool, for copies that are made again and again; freed by sg_wire_head_free (NULL is fine). */
+/* One that is made of a pool, for copies that are made again and again; freed by sg_wire_head_free (NULL is fine).
+ * pool may be NULL: then it is malloc's, for whose owner frees others that are not. */
 ProtobufCMessage *sg_wire_head_copy_to_pool(sg_pool *pool, const ProtobufCMessage *head);
 void sg_wire_head_free(ProtobufCMessage *copy);
 

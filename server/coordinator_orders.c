@@ -27,12 +27,18 @@ static Shardgrad__V1__OrderRequest__OrderCase case_of(const ProtobufCMessage *bo
                             : ((const Shardgrad__V1__OrderRequest *)body)->order_case;
 }
 
+/* Orders are rare, and a declaration of many variables is large: nothing of one stays in a pool. */
+static ProtobufCMessage *body_copy(const ProtobufCMessage *body)
+{
+    return sg_wire_head_copy_to_pool(NULL, body);
+}
+
 void sg_coordinator_order(sg_coordinator *c, uint32_t ps, const ProtobufCMessage *body)
 {
     if (c->ps[ps].state == SG_COORDINATOR_PS_WAITING)
         return; /* it will get what holds then when it registers */
     sg_coordinator_order_item *item = sg_xcalloc(1, sizeof *item);
-    item->body = sg_wire_head_copy_to_pool(c->pool, body);
+    item->body = body_copy(body);
     STAILQ_INSERT_TAIL(&c->ps[ps].orders, item, link);
     c->ps[ps].n_orders++;
 }
@@ -129,8 +135,8 @@ static void send_head(sg_coordinator *c, uint32_t index)
     header.life = ps->life;
     header.sequence = ps->sequence;
     header.generation = SG_COORDINATOR_GENERATION;
-    ProtobufCMessage *body = sg_wire_head_copy_to_pool(c->pool, STAILQ_FIRST(&ps->orders)->body);
-    *header_of(body) = (Shardgrad__V1__OrderHeader *)sg_wire_head_copy_to_pool(c->pool, &header.base);
+    ProtobufCMessage *body = body_copy(STAILQ_FIRST(&ps->orders)->body);
+    *header_of(body) = (Shardgrad__V1__OrderHeader *)body_copy(&header.base);
     ps->under_way = ps->sent_once = true;
     sg_coordinator_send(c, index, body);
 }

@@ -361,7 +361,8 @@ Test(wire, a_copy_of_a_head_is_whole_after_message_and_pool_have_gone)
     sg_wire_parts parts;
     cr_assert_eq(sg_wire_unpack(message, PUSH, &parts, NULL), SG_OK);
     sg_pool *pool = sg_pool_create();
-    ProtobufCMessage *copies[] = {sg_wire_head_copy(parts.head), sg_wire_head_copy_to_pool(pool, parts.head)};
+    ProtobufCMessage *copies[] = {sg_wire_head_copy(parts.head), sg_wire_head_copy_to_pool(pool, parts.head),
+                                  sg_wire_head_copy_to_pool(NULL, parts.head)};
     sg_wire_parts_deinit(&parts);
     sg_wire_message_destroy(message);
     sg_pool_destroy(pool);
@@ -371,6 +372,7 @@ Test(wire, a_copy_of_a_head_is_whole_after_message_and_pool_have_gone)
     }
     protobuf_c_message_free_unpacked(copies[0], NULL);
     sg_wire_head_free(copies[1]);
+    sg_wire_head_free(copies[2]);
     sg_wire_head_free(NULL);
     free(bytes);
 }
