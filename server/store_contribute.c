@@ -101,11 +101,20 @@ static void forget_older(sg_store_slice *slice)
     slice->older = NULL;
 }
 
+/* Under the slice's mutex: is it a contribution to what collects? It was when the push was looked at; another thread
+ * may have counted the same one meanwhile. */
+static bool still_contributes(const sg_store_push_state *p, const sg_store_item *item)
+{
+    const sg_round *round = &item->slice->round;
+    return p->store->options.mode == SG_MODE_ASYNC || (round->step == item->step && !round->closing);
+}
+
 static sg_status copy(sg_store_push_state *p, sg_store_item *item, sg_error *err)
 {
     sg_store_slice *slice = item->slice;
     pthread_mutex_lock(&slice->mutex);
-    forget_older(slice);
+    if (still_contributes(p, item))
+        forget_older(slice);
     item->copy = slice->spare;
     slice->spare = NULL;
     pthread_mutex_unlock(&slice->mutex);
@@ -257,8 +266,9 @@ static sg_status lock_slice(sg_store_push_state *p, sg_store_item *item, const s
     for (;;) {
         pthread_mutex_lock(&item->slice->mutex);
         bool admitted = atomic_load(&p->store->admission) == p->admission;
-        /* Sync: nothing can come between that would make it wait. */
-        bool ready = !async || item->can_wait || sg_round_closes_with(&item->slice->round, entry);
+        /* Sync: nothing can come between that would make it wait. What is not counted does not wait either. */
+        bool ready = !async || item->can_wait || sg_round_closes_with(&item->slice->round, entry) ||
+                     sg_round_look(&item->slice->round, entry, NULL) != SG_ROUND_STORED;
         if (admitted && ready)
             return SG_OK;
         pthread_mutex_unlock(&item->slice->mutex);
