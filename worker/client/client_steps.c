@@ -92,15 +92,22 @@ static void step_begun(sg_client *client, const sg_step *given, sg_op **op)
     *op = client->sync ? missing_begin(client, given) : NULL;
 }
 
-/* Waits for the ticket, with a task of the session. */
-static sg_status ticket_await(sg_client *client, const sg_step *step, sg_step *given, sg_error *err)
+/* With the lock held: asks for the ticket, with a task of the session. */
+static sg_op *ticket_begin(sg_client *client, uint32_t group)
 {
-    sg_client_lock(client);
     const uint64_t now_ms = sg_clock_ms();
     const uint64_t deadline_ms = client->started ? UINT64_MAX : now_ms + client->start_timeout_ms;
-    sg_op *op = sg_op_create(client, sg_session_ticket(client->session, now_ms, deadline_ms, step->group));
+    return sg_op_create(client, sg_session_ticket(client->session, now_ms, deadline_ms, group));
+}
+
+static sg_status ticket_await(sg_client *client, sg_op *take_op, sg_step *given, sg_op **op, sg_error *err)
+{
+    sg_status status = sg_op_finish(take_op, given, err);
+    sg_client_lock(client);
+    if (status == SG_OK && (status = sg_client_usable(client, err)) == SG_OK)
+        step_begun(client, given, op);
     sg_client_unlock(client);
-    return sg_op_finish(op, given, err);
+    return status;
 }
 
 static void step_give(sg_step *step, const sg_step *given)
@@ -112,23 +119,22 @@ static void step_give(sg_step *step, const sg_step *given)
     step->values_later = asked.values_later;
 }
 
+/* An interrupt ends the ops that there are: so each is made under the lock under which it was found that there was
+ * none. */
 sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err)
 {
-    sg_op *op = NULL;
+    sg_op *op = NULL, *ticket = NULL;
     sg_step given;
     sg_client_lock(client);
     sg_status status = before_await(client, step, err);
     const bool there = status == SG_OK && sg_session_ticket_take(client->session, sg_clock_ms(), step->group, &given);
     if (there)
         step_begun(client, &given, &op);
+    else if (status == SG_OK)
+        ticket = ticket_begin(client, step->group);
     sg_client_unlock(client);
-    if (status == SG_OK && !there) {
-        status = ticket_await(client, step, &given, err);
-        sg_client_lock(client);
-        if (status == SG_OK)
-            step_begun(client, &given, &op);
-        sg_client_unlock(client);
-    }
+    if (ticket != NULL)
+        status = ticket_await(client, ticket, &given, &op, err);
     if (status == SG_OK && op != NULL)
         status = sg_op_finish(op, NULL, err);
     if (status == SG_OK)
