@@ -66,9 +66,11 @@ test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD)
 
 bench: all $(BUILD)/tests/bench/products $(BUILD)/tests/bench/overlap_steps ## measure push and pull, and training with a ps against training without
-	$(BUILD)/bin/shardgrad bench --json $(BUILD)/bench.json
-	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products
-	tests/bench/overlap $(BUILD)
+	missed=0; \
+	$(BUILD)/bin/shardgrad bench --check --json $(BUILD)/bench.json || missed=1; \
+	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products || missed=1; \
+	tests/bench/overlap $(BUILD) || missed=1; \
+	exit $$missed
 
 model: all ## measure, say how well the model of tests/bench/model.md tells it, and predict (the plot needs gnuplot)
 	tests/bench/validate $(if $(INTO),--into $(INTO)) $(BUILD)/bin $(BUILD)/model; code=$$?; \

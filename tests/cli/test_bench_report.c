@@ -140,6 +140,24 @@ Test(bench_report, every_row_fits_when_all_was_measured, .init = make_run, .fini
         cr_assert(strlen(floors[i].name) < sizeof(floors[i].name) - 1, "%s", floors[i].name);
 }
 
+Test(bench_report, a_check_is_refused_where_a_floor_of_a_chosen_stage_could_not_be_measured, .init = make_run,
+     .fini = free_run)
+{
+    cr_assert_eq(sg_bench_floors_check(&settings, 1, 1, true, NULL), SG_OK);
+    cr_assert_eq(sg_bench_floors_expected(&settings), 17);
+    sg_error err;
+    cr_assert_eq(sg_bench_floors_check(&settings, 1, 2, true, &err), SG_USAGE);
+    cr_assert_not_null(strstr(err.message, "128 MiB"), "%s", err.message);
+    cr_assert_eq(sg_bench_floors_check(&settings, 1, 1, false, &err), SG_NOT_FOUND);
+    cr_assert_not_null(strstr(err.message, "shardgrad-yardstick"), "%s", err.message);
+    settings.only[SG_BENCH_STAGE_OPS] = settings.only[SG_BENCH_STAGE_SMALL] = false;
+    cr_assert_eq(sg_bench_floors_check(&settings, 1, 1, false, &err), SG_USAGE);
+    cr_assert_not_null(strstr(err.message, "scale"), "%s", err.message);
+    settings.only[SG_BENCH_STAGE_SCALE] = false;
+    cr_assert_eq(sg_bench_floors_check(&settings, 1, 1, false, NULL), SG_OK);
+    cr_assert_eq(sg_bench_floors_expected(&settings), 5);
+}
+
 Test(bench_report, json_has_every_part_and_null_for_what_was_not_measured, .init = make_run, .fini = free_run)
 {
     char *text = sg_bench_report_json(&settings, &results);

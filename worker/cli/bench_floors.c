@@ -6,8 +6,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "common/status.h"
-
 #define MANY_SECONDS 0.005 /* that a step of many variables may cost beside three copies of its bytes */
 #define MANY_COPIES  3
 #define FLOOR_BYTES  ((uint64_t)128 << 20)
@@ -128,4 +126,34 @@ bool sg_bench_floors_is_met(const sg_bench_floor *f)
 bool sg_bench_floors_apply(const sg_bench_results *r, const sg_bench_settings *s)
 {
     return r->n_ps == 1 && r->n_workers == 1 && !s->quick && s->shape.total_bytes == FLOOR_BYTES;
+}
+
+size_t sg_bench_floors_expected(const sg_bench_settings *s)
+{
+    static const size_t floors[SG_BENCH_STAGE_COUNT] = {
+        [SG_BENCH_STAGE_MACHINE] = 3, /* one for each number of contributions */
+        [SG_BENCH_STAGE_OPS] = 9,     /* against the yardstick and TCP; page faults of both sides; the first round */
+        [SG_BENCH_STAGE_SMALL] = 1,   [SG_BENCH_STAGE_MANY] = 1,
+        [SG_BENCH_STAGE_MEMORY] = 1,  [SG_BENCH_STAGE_SCALE] = 2,
+    };
+    size_t n = 0;
+    for (size_t i = 0; i < SG_BENCH_STAGE_COUNT; i++)
+        n += s->only[i] ? floors[i] : 0;
+    return n;
+}
+
+sg_status sg_bench_floors_check(const sg_bench_settings *s, uint64_t n_ps, uint64_t n_workers, bool has_yardstick,
+                                sg_error *err)
+{
+    if (!sg_bench_floors_apply(&(sg_bench_results){.n_ps = n_ps, .n_workers = n_workers}, s))
+        return sg_error_set(
+            err, SG_USAGE,
+            "--check: floors are set for 1 ps, 1 worker and 128 MiB, without --quick: leave out --check");
+    if (s->only[SG_BENCH_STAGE_SCALE] && !s->only[SG_BENCH_STAGE_OPS])
+        return sg_error_set(err, SG_USAGE, "--check: the stage scale is compared with ops: choose --only ops,scale");
+    if ((s->only[SG_BENCH_STAGE_OPS] || s->only[SG_BENCH_STAGE_SMALL]) && !has_yardstick)
+        return sg_error_set(err, SG_NOT_FOUND,
+                            "--check: there is no shardgrad-yardstick beside this program, which ops and small are "
+                            "compared with: make it, or leave out --check");
+    return SG_OK;
 }
