@@ -117,7 +117,8 @@ static void received_release(void *owner)
     sg_pool_free(r);
 }
 
-/* The references to the versions go over to the reply. ticket may be NULL. */
+/* The references to the versions go over to the reply. ticket may be NULL. What was counted must be acknowledged: where
+ * so many versions do not fit a head, none is told, and they are pulled. */
 static void reply_push_pull(sg_pool *pool, sg_rpc_call *call, const sg_store_pushed *pushed,
                             Shardgrad__V1__TicketResponse *ticket)
 {
@@ -133,6 +134,11 @@ static void reply_push_pull(sg_pool *pool, sg_rpc_call *call, const sg_store_pus
     for (size_t i = 0; i < n; i++) {
         response.versions[i] = pushed->versions[i]->step;
         pieces[i] = piece_of(pushed->versions[i]);
+    }
+    if (protobuf_c_message_get_packed_size(&response.base) > SG_WIRE_HEAD_BYTES) {
+        for (size_t i = 0; i < n; i++)
+            sg_version_release(pushed->versions[i]);
+        response.n_versions = n = 0;
     }
     sg_rpc_call_reply(call, &response.base, pieces, n);
     sg_pool_free(response.versions);
