@@ -81,7 +81,7 @@ sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t incarnation,
                         worker, incarnation, known->incarnation);
 }
 
-void sg_store_fail(sg_store *store, sg_status status, const char *message)
+void sg_store_fail_pulls(sg_store *store, sg_status status, const char *message)
 {
     pthread_rwlock_wrlock(&store->lock);
     if (store->failure == SG_OK) {
@@ -91,11 +91,6 @@ void sg_store_fail(sg_store *store, sg_status status, const char *message)
     }
     pthread_rwlock_unlock(&store->lock);
     sg_store_review_pulls(store);
-}
-
-void sg_store_fail_pulls(sg_store *store, sg_status status, const char *message)
-{
-    sg_store_fail(store, status, message);
 }
 
 bool sg_store_ended(sg_store *store, sg_status *status, char *message, size_t message_bytes)

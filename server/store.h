@@ -70,6 +70,8 @@ typedef struct sg_store_options {
 sg_store *sg_store_create(const sg_store_options *options);
 /* Of what its versions are made, for what belongs to calls of the store; it lives as long as what was got from it. */
 sg_pool *sg_store_pool(const sg_store *store);
+/* After the last data call: lets go of messages that contributions lie in. Their rounds will not close. */
+void sg_store_drop_contributions(sg_store *store);
 /* All pulls must have been answered (sg_store_fail_pulls) and all versions released. NULL is fine. */
 void sg_store_destroy(sg_store *store);
 
@@ -91,7 +93,7 @@ SG_MUST_USE sg_status sg_store_initialize(sg_store *store, const Shardgrad__V1__
                                           const sg_span *data, size_t n_spans, sg_error *err);
 /* Stores the contributions, or finds them counted; closes the rounds that are then complete, which answers pulls.
  * Errors: FENCED, ROLLED_BACK, NOT_READY, INVALID (unknown slice, wrong length, a Step that differs), LATE, EARLY,
- * EXHAUSTED, and the job's end. On INVALID nothing was stored. */
+ * EXHAUSTED, and the job's end. On INVALID nothing was stored, unless another worker fixes other terms meanwhile. */
 SG_MUST_USE sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__PushRequest *request,
                                     const sg_store_data *data, sg_store_pushed *pushed, sg_error *err);
 /* Is answered by answer_pull(user, call, ...), exactly once, at deadline_ms at the latest (given ticks). */
@@ -102,12 +104,10 @@ void sg_store_cancel_pull(sg_store *store, void *call);
 
 /* --- time and news --- */
 
-/* After the last data call: lets go of messages that contributions lie in. Their rounds will not close. */
-void sg_store_drop_contributions(sg_store *store);
-
 /* Answers parked pulls whose time has come, and logs who is waited for. Call every 100 ms or so. */
 void sg_store_tick(sg_store *store, uint64_t now_ms);
-/* Answers every parked pull and every later data call with this: the ps is stopping or has lost its coordinator. */
+/* Answers every parked pull and every later data call with this, unless one was set before: the job has ended, or the
+ * ps is stopping or has lost its coordinator. */
 void sg_store_fail_pulls(sg_store *store, sg_status status, const char *message);
 /* How the job ended, once an End order was applied; message is written only then. */
 bool sg_store_ended(sg_store *store, sg_status *status, char *message, size_t message_bytes);

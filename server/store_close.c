@@ -281,7 +281,7 @@ static void fail_without_memory(sg_store *store, const sg_store_slice *slice)
              store->options.ps, slice->variable->name);
     sg_log_error(store->options.log, "out_of_memory", "slice=%" PRIu32 " variable=%s", slice->index,
                  sg_log_quote(slice->variable->name, name, sizeof name));
-    sg_store_fail(store, SG_EXHAUSTED, message);
+    sg_store_fail_pulls(store, SG_EXHAUSTED, message);
 }
 
 /* Makes and publishes one version, and takes what closes next, if anything does. */

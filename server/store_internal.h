@@ -138,8 +138,6 @@ SG_MUST_USE sg_status sg_store_find_slice(const sg_store *store, uint32_t index,
 SG_MUST_USE sg_status sg_store_check_distinct(const uint32_t *indices, size_t n, sg_error *err);
 /* Waits until every contribution that was let in before this call is counted. Without a lock. */
 void sg_store_settle_contributions(sg_store *store);
-/* From here on every data call and parked pull is answered with this, unless one was set before. */
-void sg_store_fail(sg_store *store, sg_status status, const char *message);
 
 /* --- store_declare.c --- */
 
@@ -234,8 +232,6 @@ void sg_store_close_rounds(sg_store *store, uint64_t now_ms, sg_store_slice *sli
 
 /* --- store_pull.c --- */
 
-/* Under the slice's mutex, after the commit: the version that answers a pull, if it is there. */
-sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted);
 /* Under the slice's mutex: hands the newest version to the waiters that it satisfies; the list that is returned is to
  * be given to sg_store_answer_waiters without a lock. */
 sg_store_waiter *sg_store_satisfy_waiters(sg_store_slice *slice, bool async);
@@ -246,6 +242,8 @@ void sg_store_review_pulls(sg_store *store);
 
 /* --- store_pull_now.c --- */
 
+/* Under the slice's mutex, after the commit: the version that answers a pull, if it is there. */
+sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted);
 /* Of a pull that was let in, after the commit: answers it if all that it asks for is there. False: nothing was done. */
 bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call);
 

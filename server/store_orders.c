@@ -215,15 +215,17 @@ static void follow_end(sg_store *store, const Shardgrad__V1__End *order)
     sg_log_debug(store->options.log, "job_ended", "status=%s reason=%s", sg_status_name(status),
                  sg_log_quote(order->reason, quoted, sizeof quoted));
     if (status == SG_OK)
-        sg_store_fail(store, SG_STOPPED, "the job has ended");
+        sg_store_fail_pulls(store, SG_STOPPED, "the job has ended");
     else
-        sg_store_fail(store, status, order->reason[0] ? order->reason : sg_status_text(status));
+        sg_store_fail_pulls(store, status, order->reason[0] ? order->reason : sg_status_text(status));
 }
 
 static void follow(sg_store *store, uint64_t now_ms, const Shardgrad__V1__OrderRequest *request)
 {
-    sg_store_settle_contributions(store); /* nothing of who was fenced by this enters from here on */
-    if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE)
+    bool excuses = request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE;
+    if (excuses || request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_ADMIT)
+        sg_store_settle_contributions(store); /* nothing of who was fenced by this enters from here on */
+    if (excuses)
         follow_excuse(store, now_ms, request->excuse);
     if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_COMMIT)
         follow_commit(store, now_ms);

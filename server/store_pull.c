@@ -179,18 +179,6 @@ static sg_status resolve(sg_store *store, sg_store_parked *pull, sg_error *err)
     return status;
 }
 
-sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted)
-{
-    if (slice->variable->frozen || wanted == slice->newest->step)
-        return slice->newest;
-    if (store->options.mode == SG_MODE_ASYNC)
-        return wanted <= slice->newest->step ? slice->newest : NULL;
-    sg_version *version = slice->older;
-    while (version && version->step != wanted)
-        version = version->next;
-    return version;
-}
-
 /* Takes the version or waits for it. LATE: it is gone. */
 static sg_status take_or_wait(sg_store *store, sg_store_parked *pull, size_t i, sg_error *err)
 {

@@ -1,6 +1,18 @@
 /* A pull of versions that are there: it is never parked. Anything out of the ordinary is left to the long way. */
 #include "server/store_internal.h"
 
+sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted)
+{
+    if (slice->variable->frozen || wanted == slice->newest->step)
+        return slice->newest;
+    if (store->options.mode == SG_MODE_ASYNC)
+        return wanted <= slice->newest->step ? slice->newest : NULL;
+    sg_version *version = slice->older;
+    while (version && version->step != wanted)
+        version = version->next;
+    return version;
+}
+
 /* NULL: not there, or not here. */
 static sg_version *take_now(sg_store *store, uint32_t index, uint64_t wanted, uint64_t *number, uint64_t *n_bytes)
 {
