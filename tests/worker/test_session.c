@@ -248,11 +248,11 @@ Test(session, a_cancelled_task_ends_and_its_late_answer_is_ignored)
     peer_declare(&p);
     const uint64_t pull = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices, 4);
     sg_session_action call = peer_take(&p, SG_SESSION_PULL);
-    sg_session_cancel(p.session, pull);
+    sg_session_cancel(p.session, p.now_ms, pull);
     peer_drain(&p);
     peer_expect(&p, pull, SG_CANCELLED);
     peer_answer_well(&p, &call, 0);
     cr_assert_eq(sg_session_version(p.session, 0), 0);
-    sg_session_cancel(p.session, pull);
+    sg_session_cancel(p.session, p.now_ms, pull);
     peer_drain(&p);
 }

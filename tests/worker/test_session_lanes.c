@@ -314,6 +314,19 @@ Test(session_lanes, who_was_answered_that_it_has_to_wait_gives_its_room_away)
         cr_assert_eq(p.dones[i].status, SG_OK);
 }
 
+Test(session_lanes, what_is_queued_takes_the_room_of_what_is_cancelled)
+{
+    begin(SG_MODE_SYNC);
+    const sg_step step = peer_step(&p, 0);
+    uint64_t tasks[WINDOW + 1];
+    for (uint32_t slice = 0; slice <= WINDOW; slice++)
+        tasks[slice] = send(&step, &slice, 1);
+    cr_assert_null(call_of(WINDOW));
+    sg_session_cancel(p.session, p.now_ms, tasks[3]);
+    peer_drain(&p);
+    cr_assert_not_null(call_of(WINDOW));
+}
+
 Test(session_lanes, a_task_that_is_cancelled_leaves_the_queue_in_order)
 {
     begin(SG_MODE_SYNC);
@@ -322,7 +335,7 @@ Test(session_lanes, a_task_that_is_cancelled_leaves_the_queue_in_order)
     for (uint32_t slice = N_SLICES; slice-- > 0;)
         tasks[slice] = send(&step, &slice, 1);
     for (uint32_t slice = 0; slice < N_SLICES - WINDOW; slice += 2)
-        sg_session_cancel(p.session, tasks[slice]);
+        sg_session_cancel(p.session, p.now_ms, tasks[slice]);
     peer_drain(&p);
     for (uint32_t next = 1; next < N_SLICES - WINDOW; next += 2) {
         answer_one();

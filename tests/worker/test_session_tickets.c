@@ -163,7 +163,7 @@ Test(session_tickets, a_push_that_came_to_nothing_ends_the_wait_for_the_next_ste
     begin(SG_MODE_SYNC);
     sg_step first, second;
     const uint64_t task = begin_two(&first, &second);
-    sg_session_cancel(p.session, task);
+    sg_session_cancel(p.session, p.now_ms, task);
     peer_drain(&p);
     sg_step third;
     cr_assert_not(sg_session_ticket_take(p.session, p.now_ms, 0, &third));
@@ -180,6 +180,22 @@ Test(session_tickets, a_push_that_came_to_nothing_ends_the_wait_for_the_next_ste
     peer_answer_all(&p, SG_SESSION_PUSH_PULL);
 }
 
+Test(session_tickets, a_push_that_expires_takes_the_wait_for_the_next_step_along)
+{
+    begin(SG_MODE_ASYNC);
+    sg_step first = peer_step(&p, 0);
+    uint64_t push;
+    cr_assert_eq(sg_session_push(p.session, p.now_ms, p.now_ms + 100, &first, 4, peer_slices, 4, &push, NULL), SG_OK);
+    sg_session_finish(p.session, p.now_ms, &first);
+    const uint64_t next = sg_session_ticket(p.session, p.now_ms, p.now_ms + 100, 0);
+    const uint64_t after = sg_session_pull(p.session, p.now_ms, p.now_ms + 100, 0, peer_slices, 4);
+    peer_advance(&p, 100);
+    peer_expect(&p, push, SG_TIMEOUT);
+    peer_expect(&p, next, SG_INVALID);
+    peer_expect(&p, after, SG_TIMEOUT);
+    cr_assert_eq(p.n_dones, 6, "a task ended twice"); /* with those that joined, declared and began */
+}
+
 Test(session_tickets, a_wait_for_a_step_ends_when_a_push_is_lost_meanwhile)
 {
     begin(SG_MODE_ASYNC);
@@ -190,7 +206,7 @@ Test(session_tickets, a_wait_for_a_step_ends_when_a_push_is_lost_meanwhile)
     const uint64_t next = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
     peer_drain(&p);
     cr_assert_null(peer_done(&p, next));
-    sg_session_cancel(p.session, task);
+    sg_session_cancel(p.session, p.now_ms, task);
     peer_drain(&p);
     peer_expect(&p, next, SG_INVALID);
 }
@@ -205,7 +221,7 @@ Test(session_tickets, what_is_missing_of_a_step_is_what_no_request_brings)
     peer_drain(&p);
     cr_assert_eq(sg_session_missing(p.session, &step, slices), 1);
     cr_assert_eq(slices[0], 3);
-    sg_session_cancel(p.session, task);
+    sg_session_cancel(p.session, p.now_ms, task);
     cr_assert_eq(sg_session_missing(p.session, &step, slices), 4, "nothing comes of what was cancelled");
     sg_session_pull(p.session, p.now_ms, UINT64_MAX, 3, slices, 4);
     peer_drain(&p);

@@ -406,9 +406,10 @@ void sg_client_interrupt(sg_client *client)
 {
     sg_client_lock(client);
     client->interrupted = true;
+    const uint64_t now_ms = sg_clock_ms();
     const sg_op *op;
     LIST_FOREACH(op, &client->ops, link)
-    sg_session_cancel(client->session, op->task);
+    sg_session_cancel(client->session, now_ms, op->task);
     sg_client_unlock(client);
 }
 

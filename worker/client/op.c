@@ -109,7 +109,7 @@ sg_status sg_op_wait(sg_op *op, uint64_t timeout_ms, sg_error *err)
 void sg_op_cancel(sg_op *op)
 {
     sg_client_lock(op->client);
-    sg_session_cancel(op->client->session, op->task);
+    sg_session_cancel(op->client->session, sg_clock_ms(), op->task);
     sg_client_unlock(op->client);
 }
 

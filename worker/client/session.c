@@ -248,11 +248,13 @@ void sg_session_fail(sg_session *session, sg_status status, const char *text)
         sg_session_task_end(session, task, NULL, status, "%s", session->failed_text);
 }
 
-void sg_session_cancel(sg_session *session, uint64_t number)
+void sg_session_cancel(sg_session *session, uint64_t now_ms, uint64_t number)
 {
     sg_session_task *task = sg_slots_get(&session->tasks_by_number, number);
-    if (task != NULL)
-        sg_session_task_end(session, task, NULL, SG_CANCELLED, "cancelled by the caller");
+    if (task == NULL)
+        return;
+    sg_session_task_end(session, task, NULL, SG_CANCELLED, "cancelled by the caller");
+    sg_session_send_due(session, now_ms);
 }
 
 /* In the words of the last answer that was none; before there is one, whose answer is missing. */
@@ -337,12 +339,15 @@ static void due_find(sg_session *session)
 
 void sg_session_tick(sg_session *session, uint64_t now_ms)
 {
-    for (sg_session_task *task = TAILQ_FIRST(&session->tasks), *next; task != NULL; task = next) {
-        next = TAILQ_NEXT(task, link);
-        if (task->deadline_ms <= now_ms)
-            task_expire(session, task, now_ms);
-        else if (task->warn_ms <= now_ms)
-            task_warn(session, task, now_ms);
+    for (sg_session_task *task = TAILQ_FIRST(&session->tasks); task != NULL;) {
+        if (task->deadline_ms > now_ms) {
+            if (task->warn_ms <= now_ms)
+                task_warn(session, task, now_ms);
+            task = TAILQ_NEXT(task, link);
+        } else {
+            task_expire(session, task, now_ms); /* and others with it, perhaps */
+            task = TAILQ_FIRST(&session->tasks);
+        }
     }
     sg_session_heartbeat_due(session, now_ms);
     sg_session_send_due(session, now_ms);

@@ -120,7 +120,7 @@ void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step
 /* Waits for the pushes under way, then says goodbye; nothing else can be begun from here on. */
 uint64_t sg_session_leave(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
 /* Ends a task with CANCELLED. One that has ended is left alone. */
-void sg_session_cancel(sg_session *session, uint64_t task);
+void sg_session_cancel(sg_session *session, uint64_t now_ms, uint64_t task);
 /* For whom it waits, in words. Valid until the next call. */
 const char *sg_session_waiting_for(sg_session *session, uint64_t task);
 
