@@ -1,51 +1,11 @@
-#include "server/coordinator_service.h"
-
 #include <assert.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 #include "common/clock.h"
-#include "server/coordinator.h"
-
-typedef struct request request;
-
-/* A channel to each ps, made anew when its address changes. */
-typedef struct order_channel {
-    char *address;
-    sg_rpc_channel *channel;
-} order_channel;
-
-typedef struct method {
-    sg_coordinator_service *service;
-    const char *path;
-    const ProtobufCMessageDescriptor *type;
-    void (*take)(sg_coordinator *coordinator, uint64_t now_ms, const ProtobufCMessage *message, void *call);
-} method;
-
-/* Something that the coordinator wants done, decided on an rpc thread. */
-typedef struct left_over {
-    STAILQ_ENTRY(left_over) link;
-    sg_coordinator_action action;
-} left_over;
-
-struct sg_coordinator_service {
-    sg_coordinator_service_options options;
-    /* Guards the coordinator, the next three and `closed`; never held while something is performed. */
-    pthread_mutex_t mutex;
-    sg_coordinator *coordinator;
-    STAILQ_HEAD(, left_over) left_over; /* comes before what the coordinator has queued */
-    sg_mailbox_item perform;            /* in the mailbox: */
-    bool perform_posted;
-    char *own_address;
-    order_channel *channels;       /* [config.ps.n] */
-    TAILQ_HEAD(, request) waiting; /* requests that are not answered */
-    method methods[SG_COORDINATOR_SERVICE_METHODS];
-    bool closed;
-};
+#include "server/coordinator_service_internal.h"
 
 /* One call. It is answered on the loop's thread alone; the notice that its client has gone may come before or after,
  * and whoever comes last frees it. */
@@ -89,8 +49,6 @@ typedef struct order {
     char message[SG_ERROR_MESSAGE_BYTES];
 } order;
 
-static void perform_all(sg_coordinator_service *service);
-
 static void on_order_done(sg_mailbox_item *item)
 {
     order *o = SG_CONTAINER_OF(item, order, done);
@@ -98,7 +56,7 @@ static void on_order_done(sg_mailbox_item *item)
         pthread_mutex_lock(&o->service->mutex);
         sg_coordinator_on_ordered(o->service->coordinator, sg_clock_ms(), o->ps, o->life, o->status, o->message);
         pthread_mutex_unlock(&o->service->mutex);
-        perform_all(o->service);
+        sg_coordinator_service_perform(o->service);
     }
     free(o);
 }
@@ -186,72 +144,10 @@ static bool action_next(sg_coordinator_service *service, sg_coordinator_action *
     return any;
 }
 
-static void perform_all(sg_coordinator_service *service)
+void sg_coordinator_service_perform(sg_coordinator_service *service)
 {
     for (sg_coordinator_action action; action_next(service, &action); sg_coordinator_action_deinit(&action))
         perform(service, &action);
-}
-
-/* --- tickets that ride along: on an rpc thread --- */
-
-static void on_perform(sg_mailbox_item *item)
-{
-    sg_coordinator_service *service = SG_CONTAINER_OF(item, sg_coordinator_service, perform);
-    pthread_mutex_lock(&service->mutex);
-    service->perform_posted = false;
-    pthread_mutex_unlock(&service->mutex);
-    if (!service->closed)
-        perform_all(service);
-}
-
-/* With the mutex held: takes the answer to `call` out of what the coordinator has decided; the rest is left to the
- * loop's thread. False: it has not answered. */
-static bool answer_take(sg_coordinator_service *service, const void *call, Shardgrad__V1__TicketResponse **ticket)
-{
-    bool answered = false;
-    for (sg_coordinator_action action; sg_coordinator_next_action(service->coordinator, &action);) {
-        if (action.call != call) {
-            left_over *kept = sg_xcalloc(1, sizeof *kept);
-            kept->action = action;
-            STAILQ_INSERT_TAIL(&service->left_over, kept, link);
-            continue;
-        }
-        answered = true;
-        if (action.kind == SG_COORDINATOR_REPLY) {
-            *ticket = (Shardgrad__V1__TicketResponse *)action.body;
-            action.body = NULL;
-        }
-        sg_coordinator_action_deinit(&action);
-    }
-    return answered;
-}
-
-/* With the mutex held. NULL: nothing can be had at once. */
-static Shardgrad__V1__TicketResponse *ticket_take(sg_coordinator_service *service,
-                                                  const Shardgrad__V1__TicketRequest *wanted)
-{
-    Shardgrad__V1__TicketResponse *ticket = NULL;
-    void *call = &ticket; /* nobody else's */
-    if (service->closed || sg_coordinator_is_over(service->coordinator))
-        return NULL;
-    sg_coordinator_on_ticket(service->coordinator, sg_clock_ms(), wanted, call);
-    if (!answer_take(service, call, &ticket))
-        sg_coordinator_forget(service->coordinator, call);
-    return ticket;
-}
-
-Shardgrad__V1__TicketResponse *sg_coordinator_service_ticket(void *user, const Shardgrad__V1__TicketRequest *wanted)
-{
-    sg_coordinator_service *service = user;
-    if (pthread_mutex_trylock(&service->mutex) != 0) /* the loop holds it over whole calls; a push waits for nobody */
-        return NULL;
-    Shardgrad__V1__TicketResponse *ticket = ticket_take(service, wanted);
-    bool posts = !STAILQ_EMPTY(&service->left_over) && !service->perform_posted;
-    service->perform_posted |= posts;
-    pthread_mutex_unlock(&service->mutex);
-    if (posts)
-        sg_mailbox_post(service->options.mailbox, &service->perform);
-    return ticket;
 }
 
 /* --- requests --- */
@@ -275,7 +171,7 @@ static void on_arrived(sg_mailbox_item *item)
     }
     sg_wire_parts_deinit(&parts);
     if (!service->closed)
-        perform_all(service);
+        sg_coordinator_service_perform(service);
 }
 
 static void on_left(sg_mailbox_item *item)
@@ -293,7 +189,7 @@ static void on_left(sg_mailbox_item *item)
     pthread_mutex_lock(&service->mutex);
     sg_coordinator_forget(service->coordinator, r);
     pthread_mutex_unlock(&service->mutex);
-    perform_all(service); /* an rpc thread may have decided on it before */
+    sg_coordinator_service_perform(service); /* an rpc thread may have decided on it before */
     if (r->answered) {
         free(r);
         return;
@@ -362,7 +258,7 @@ sg_coordinator_service *sg_coordinator_service_create(const sg_coordinator_servi
     service->channels = sg_xcalloc(options->config->ps.n, sizeof *service->channels);
     pthread_mutex_init(&service->mutex, NULL);
     STAILQ_INIT(&service->left_over);
-    service->perform.run = on_perform;
+    service->perform.run = sg_coordinator_service_on_perform;
     TAILQ_INIT(&service->waiting);
     const method methods[] = {
 #define X(verb, Type)                                                                                                  \
@@ -393,7 +289,7 @@ void sg_coordinator_service_tick(sg_coordinator_service *service, uint64_t now_m
     pthread_mutex_lock(&service->mutex);
     sg_coordinator_tick(service->coordinator, now_ms);
     pthread_mutex_unlock(&service->mutex);
-    perform_all(service);
+    sg_coordinator_service_perform(service);
 }
 
 void sg_coordinator_service_stop(sg_coordinator_service *service, uint64_t now_ms)
@@ -401,7 +297,7 @@ void sg_coordinator_service_stop(sg_coordinator_service *service, uint64_t now_m
     pthread_mutex_lock(&service->mutex);
     sg_coordinator_stop(service->coordinator, now_ms);
     pthread_mutex_unlock(&service->mutex);
-    perform_all(service);
+    sg_coordinator_service_perform(service);
 }
 
 void sg_coordinator_service_close(sg_coordinator_service *service)
