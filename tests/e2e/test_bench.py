@@ -147,3 +147,16 @@ def a_bench_whose_ps_dies_says_which_and_how(case):
     process.expect(69)
     contains(process.err, "(?m)^shardgrad: ps-0 was ended by signal 9", "error")
     wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", 5)
+
+
+@test
+def a_bench_whose_end_of_the_tcp_stream_dies_ends_and_says_so(case):
+    process, pids = measuring(case)
+    for pid in pids:
+        with open(f"/proc/{pid}/cmdline") as f:
+            words = f.read().split("\0")
+        if "bench" in words and "--as-worker" not in words:
+            os.kill(pid, signal.SIGKILL)
+    process.expect(69, timeout_s=10)
+    contains(process.err, "(?m)^shardgrad: the process at the other end of the TCP stream has ended", "error")
+    wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", 5)

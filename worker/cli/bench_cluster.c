@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/folder.h"
@@ -14,6 +15,7 @@
 
 #define PS_END_MS      10000u /* ps end by themselves when the last worker has left; this long after it they are told */
 #define KILL_MARGIN_MS 1000u
+#define LOST_SECONDS   2
 
 struct sg_bench_cluster {
     sg_bench_cluster_options options;
@@ -78,6 +80,7 @@ static void on_ended(void *user)
     sg_bench_cluster *c = user;
     pthread_mutex_lock(&c->mutex);
     c->over = true;
+    pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->mutex);
     sg_bench_channel_give_up(&c->channel);
     uv_close((uv_handle_t *)&c->wake, NULL);
@@ -325,7 +328,37 @@ static sg_status find_failure(const sg_bench_cluster *c, int *exit_code, sg_erro
     return sg_error_set(err, failure.code, "%s", failure.message);
 }
 
-static void destroy(sg_bench_cluster *c)
+/* A process of the cluster may have been lost: then the supervisor is about to see that, and is to say which it was. */
+static void await_end(sg_bench_cluster *c)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LOST_SECONDS;
+    pthread_mutex_lock(&c->mutex);
+    while (!c->over && pthread_cond_timedwait(&c->changed, &c->mutex, &until) == 0)
+        continue;
+    pthread_mutex_unlock(&c->mutex);
+}
+
+sg_status sg_bench_cluster_finish(sg_bench_cluster *c, sg_status status, int *exit_code, sg_error *err)
+{
+    if (c->error.code != SG_OK)
+        return status;
+    if (status == SG_OK)
+        sg_bench_channel_send_leave(&c->channel);
+    if (status == SG_PEER_LOST)
+        await_end(c);
+    if (status != SG_OK)
+        sg_bench_cluster_interrupt(c);
+    pthread_join(c->thread, NULL);
+    sg_status failure = find_failure(c, exit_code, err);
+    sg_supervisor_destroy(c->supervisor);
+    uv_run(&c->loop, UV_RUN_DEFAULT);
+    SG_ASSERT(uv_loop_close(&c->loop) == 0);
+    return failure != SG_OK ? failure : status;
+}
+
+void sg_bench_cluster_destroy(sg_bench_cluster *c)
 {
     sg_bench_channel_deinit(&c->channel);
     pthread_cond_destroy(&c->changed);
@@ -335,23 +368,4 @@ static void destroy(sg_bench_cluster *c)
     free(c->config_path);
     free(c->socket_path);
     free(c);
-}
-
-sg_status sg_bench_cluster_finish(sg_bench_cluster *c, sg_status status, int *exit_code, sg_error *err)
-{
-    if (c->error.code == SG_OK) {
-        if (status == SG_OK)
-            sg_bench_channel_send_leave(&c->channel);
-        else if (status != SG_PEER_LOST) /* otherwise the supervisor is stopping already, and knows why */
-            sg_bench_cluster_interrupt(c);
-        pthread_join(c->thread, NULL);
-        sg_status failure = find_failure(c, exit_code, err);
-        if (failure != SG_OK)
-            status = failure;
-        sg_supervisor_destroy(c->supervisor);
-        uv_run(&c->loop, UV_RUN_DEFAULT);
-        SG_ASSERT(uv_loop_close(&c->loop) == 0);
-    }
-    destroy(c);
-    return status;
 }

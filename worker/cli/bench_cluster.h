@@ -25,7 +25,7 @@ typedef struct sg_bench_sample {
 } sg_bench_sample;
 
 /* Starts the processes; does not wait for them. Never fails: what fails is told by the calls that follow. To be ended
- * by sg_bench_cluster_finish. `options` are copied, the config must outlive the cluster. */
+ * by sg_bench_cluster_finish and then destroyed. `options` are copied, the config must outlive the cluster. */
 sg_bench_cluster *sg_bench_cluster_create(const sg_bench_cluster_options *options);
 
 /* Waits until every worker has declared the model. Errors: as below. */
@@ -42,12 +42,14 @@ SG_MUST_USE sg_status sg_bench_cluster_memory(sg_bench_cluster *cluster, uint64_
 void sg_bench_cluster_reset_peak(sg_bench_cluster *cluster);
 
 /* Ends all processes: the workers leave and the ps end by themselves if `status`, how the measuring went, is OK;
- * otherwise they are stopped. Frees the cluster. Returns status and leaves err alone, unless a process failed of its
+ * otherwise they are stopped. Returns status and leaves err alone, unless a process failed of its
  * own accord: then err says which and how, and *exit_code is its exit code, otherwise left alone. */
 SG_MUST_USE sg_status sg_bench_cluster_finish(sg_bench_cluster *cluster, sg_status status, int *exit_code,
                                               sg_error *err);
 
-/* Stops all processes, so that whoever waits returns with PEER_LOST. From any thread, until finish is called. */
+void sg_bench_cluster_destroy(sg_bench_cluster *cluster); /* only after finish */
+
+/* Stops all processes, so that whoever waits returns with PEER_LOST. From any thread, as often as one likes. */
 void sg_bench_cluster_interrupt(sg_bench_cluster *cluster);
 
 #endif

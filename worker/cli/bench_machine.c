@@ -147,7 +147,7 @@ sg_status sg_bench_tcp_send(sg_bench_tcp *t, uint64_t n_bytes, double *seconds, 
         left -= n;
     }
     if (!sent || !read_all(t->socket, &answer, 1))
-        return sg_error_set(err, SG_PEER_LOST, "the process at the other end of the TCP stream has ended");
+        return sg_error_set(err, SG_UNAVAILABLE, "the process at the other end of the TCP stream has ended");
     *seconds = (double)(sg_clock_ns() - began_ns) / 1e9;
     return SG_OK;
 }

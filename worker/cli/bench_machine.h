@@ -11,7 +11,7 @@ typedef struct sg_bench_tcp sg_bench_tcp;
 /* Errors: UNAVAILABLE, EXHAUSTED. Destroyed by sg_bench_tcp_destroy, which ends the process. */
 SG_MUST_USE sg_status sg_bench_tcp_create(sg_bench_tcp **tcp, sg_error *err);
 void sg_bench_tcp_destroy(sg_bench_tcp *tcp); /* NULL is fine */
-/* Sends n_bytes in writes of 1 MiB and waits until the other side says that it has them all. Errors: PEER_LOST. */
+/* Sends n_bytes in writes of 1 MiB and waits until the other side says that it has them all. Errors: UNAVAILABLE. */
 SG_MUST_USE sg_status sg_bench_tcp_send(sg_bench_tcp *tcp, uint64_t n_bytes, double *seconds, sg_error *err);
 
 /* Seconds to copy n_bytes from one place to another, no overlap. */

@@ -95,8 +95,9 @@ sg_status sg_bench_with_cluster(sg_bench *b, const sg_bench_clustered *what, sg_
         status = sg_bench_cluster_wait(cluster, err);
         if (status == SG_OK)
             status = what->work(b, cluster, what->user, err);
-        show_cluster(b, NULL);
         status = sg_bench_cluster_finish(cluster, status, &b->exit_code, err);
+        show_cluster(b, NULL);
+        sg_bench_cluster_destroy(cluster);
         if (atomic_load(&b->stopped))
             status = sg_error_set(err, SG_CANCELLED, "stopped");
     }
