@@ -116,3 +116,20 @@ Test(bench_yardstick, a_program_that_is_not_there_is_not_found)
     cr_assert_eq(sg_bench_yardstick_create("/nowhere/yardstick", 4, &stopped, &yardstick, &err), SG_NOT_FOUND);
     cr_assert_not_null(strstr(err.message, "/nowhere/yardstick"));
 }
+
+Test(bench_yardstick, one_that_answered_wrongly_and_does_not_end_is_ended)
+{
+    sg_bench_yardstick *yardstick;
+    cr_assert_eq(start("echo ready; read -r line; echo '{not json'; exec sleep 1000", &yardstick, NULL), SG_OK);
+    sg_bench_passes passes = {0};
+    cr_assert_eq(sg_bench_yardstick_measure(yardstick, "push", &combination, 1, &passes, NULL), SG_UNAVAILABLE);
+    sg_bench_passes_deinit(&passes);
+    end(yardstick);
+}
+
+Test(bench_yardstick, one_that_does_not_end_with_its_input_is_ended_after_a_while)
+{
+    sg_bench_yardstick *yardstick;
+    cr_assert_eq(start("echo ready; exec sleep 1000", &yardstick, NULL), SG_OK);
+    end(yardstick);
+}

@@ -11,19 +11,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 
-#define ANSWER_MS  120000u
-#define LOOK_MS    100 /* how often `stopped` is looked at */
-#define LINE_BYTES (1u << 20)
+#define ANSWER_MS         120000u /* and for what it is asked to move: */
+#define SLOW_BYTES_PER_MS 10000u
+#define SLOW_CALL_MS      10u
+#define END_MS            5000u /* that it may take to end by itself */
+#define LOOK_MS           100   /* how often `stopped` is looked at */
+#define LINE_BYTES        (1u << 20)
 
 static const char last_word_prefix[] = "shardgrad-yardstick: ";
 
 struct sg_bench_yardstick {
     const atomic_bool *stopped;
     pid_t pid;
+    bool failed; /* it did not answer, or not rightly: nothing is expected of it any more */
+    uint64_t n_bytes;
     int in, out; /* its standard input; its standard output and error */
     size_t n_read;
     char read[LINE_BYTES];
@@ -48,15 +54,15 @@ static sg_status ended(const sg_bench_yardstick *y, sg_error *err)
 }
 
 /* More of what it writes; waits for it in small pieces. */
-static sg_status read_more(sg_bench_yardstick *y, uint64_t deadline_ms, sg_error *err)
+static sg_status read_more(sg_bench_yardstick *y, uint64_t began_ms, uint64_t answer_ms, sg_error *err)
 {
     struct pollfd wait = {.fd = y->out, .events = POLLIN};
     int n_ready;
     do {
         if (atomic_load(y->stopped))
             return sg_error_set(err, SG_CANCELLED, "stopped");
-        if (sg_clock_ms() > deadline_ms)
-            return sg_error_set(err, SG_TIMEOUT, "the yardstick did not answer within %u s", ANSWER_MS / 1000);
+        if (sg_clock_ms() - began_ms > answer_ms)
+            return sg_error_set(err, SG_TIMEOUT, "the yardstick did not answer within %" PRIu64 " s", answer_ms / 1000);
         n_ready = poll(&wait, 1, LOOK_MS);
     } while (n_ready == 0 || (n_ready < 0 && errno == EINTR));
     if (y->n_read == LINE_BYTES)
@@ -69,12 +75,12 @@ static sg_status read_more(sg_bench_yardstick *y, uint64_t deadline_ms, sg_error
 }
 
 /* The next line, without its newline; freed by free(). */
-static sg_status read_line(sg_bench_yardstick *y, char **line, sg_error *err)
+static sg_status read_line(sg_bench_yardstick *y, uint64_t answer_ms, char **line, sg_error *err)
 {
-    uint64_t deadline_ms = sg_clock_ms() + ANSWER_MS;
+    uint64_t began_ms = sg_clock_ms();
     const char *newline;
     while ((newline = memchr(y->read, '\n', y->n_read)) == NULL) {
-        sg_status status = read_more(y, deadline_ms, err);
+        sg_status status = read_more(y, began_ms, answer_ms, err);
         if (status != SG_OK)
             return status;
     }
@@ -86,10 +92,11 @@ static sg_status read_line(sg_bench_yardstick *y, char **line, sg_error *err)
 }
 
 /* The next line that begins so. What else it says is for people, and kept as its last word. */
-static sg_status read_line_that_begins(sg_bench_yardstick *y, const char *begin, char **line, sg_error *err)
+static sg_status read_line_that_begins(sg_bench_yardstick *y, const char *begin, uint64_t answer_ms, char **line,
+                                       sg_error *err)
 {
     for (;;) {
-        sg_status status = read_line(y, line, err);
+        sg_status status = read_line(y, answer_ms, line, err);
         if (status != SG_OK || strncmp(*line, begin, strlen(begin)) == 0)
             return status;
         bool prefixed = strncmp(*line, last_word_prefix, strlen(last_word_prefix)) == 0;
@@ -99,18 +106,26 @@ static sg_status read_line_that_begins(sg_bench_yardstick *y, const char *begin,
     }
 }
 
-static sg_status ask(sg_bench_yardstick *y, const char *question, json_t **answer, sg_error *err)
+static sg_status ask(sg_bench_yardstick *y, const char *question, uint64_t answer_ms, json_t **answer, sg_error *err)
 {
+    y->failed = true; /* until it has answered */
     size_t n = strlen(question);
     if (write(y->in, question, n) != (ssize_t)n)
         return ended(y, err);
     char *line;
-    sg_status status = read_line_that_begins(y, "{", &line, err);
+    sg_status status = read_line_that_begins(y, "{", answer_ms, &line, err);
     if (status != SG_OK)
         return status;
     *answer = json_loads(line, 0, NULL);
     free(line);
+    y->failed = *answer == NULL;
     return *answer != NULL ? SG_OK : sg_error_set(err, SG_UNAVAILABLE, "the yardstick's answer is no JSON");
+}
+
+/* For so many passes over all its bytes, on a machine that is slow. */
+static uint64_t answer_ms(const sg_bench_yardstick *y, uint64_t passes)
+{
+    return ANSWER_MS + y->n_bytes / SLOW_BYTES_PER_MS * passes;
 }
 
 /* --- the process ---------------------------------------------------------------------------------------------- */
@@ -152,6 +167,7 @@ sg_status sg_bench_yardstick_create(const char *program, uint64_t n_bytes, const
     }
     sg_bench_yardstick *y = sg_xcalloc(1, sizeof(*y));
     y->stopped = stopped;
+    y->n_bytes = n_bytes;
     y->in = in[1];
     y->out = out[0];
     int failure = spawn(program, n_bytes, in[0], out[1], &y->pid);
@@ -163,8 +179,9 @@ sg_status sg_bench_yardstick_create(const char *program, uint64_t n_bytes, const
         y->pid = 0;
         status = sg_error_set(err, SG_NOT_FOUND, "cannot start %s: %s", program, strerror(failure));
     } else
-        status = read_line_that_begins(y, "ready", &line, err);
+        status = read_line_that_begins(y, "ready", answer_ms(y, 1), &line, err);
     free(status == SG_OK ? line : NULL);
+    y->failed = status != SG_OK;
     if (status != SG_OK)
         sg_bench_yardstick_destroy(y);
     else
@@ -172,16 +189,31 @@ sg_status sg_bench_yardstick_create(const char *program, uint64_t n_bytes, const
     return status;
 }
 
+/* It ends when its standard input does, unless something is wrong with it. */
+static void await_end(const sg_bench_yardstick *y)
+{
+    uint64_t began_ms = sg_clock_ms();
+    bool killed = false;
+    for (;;) {
+        bool kill_now = y->failed || atomic_load(y->stopped) || sg_clock_ms() - began_ms > END_MS;
+        if (kill_now && !killed)
+            killed = kill(y->pid, SIGKILL) == 0;
+        pid_t ended_pid = waitpid(y->pid, NULL, killed ? 0 : WNOHANG);
+        if (ended_pid == y->pid || (ended_pid < 0 && errno != EINTR))
+            return;
+        if (!killed)
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+}
+
 void sg_bench_yardstick_destroy(sg_bench_yardstick *y)
 {
     if (y == NULL)
         return;
-    if (y->pid > 0 && atomic_load(y->stopped))
-        kill(y->pid, SIGKILL);
     close(y->in);
     close(y->out);
-    while (y->pid > 0 && waitpid(y->pid, NULL, 0) < 0 && errno == EINTR) {
-    }
+    if (y->pid > 0)
+        await_end(y);
     free(y);
 }
 
@@ -208,7 +240,8 @@ sg_status sg_bench_yardstick_measure(sg_bench_yardstick *y, const char *op, cons
     snprintf(question, sizeof(question), "%s %" PRIu64 " %u %u %u %u\n", op, combination->message_bytes,
              combination->threads, combination->connections, combination->in_flight, repetitions);
     json_t *answer = NULL;
-    sg_status status = ask(y, question, &answer, err);
+    /* both ways; one pass more is not measured, and after a push one reads the values */
+    sg_status status = ask(y, question, answer_ms(y, 2 * ((uint64_t)repetitions + 2)), &answer, err);
     if (status != SG_OK)
         return status;
     bool right = take_series(answer, "seconds", repetitions, &passes->seconds) &&
@@ -226,7 +259,7 @@ sg_status sg_bench_yardstick_echo(sg_bench_yardstick *y, uint64_t n_bytes, uint3
     char question[64];
     snprintf(question, sizeof(question), "echo %" PRIu64 " %u\n", n_bytes, calls);
     json_t *answer = NULL;
-    sg_status status = ask(y, question, &answer, err);
+    sg_status status = ask(y, question, ANSWER_MS + (uint64_t)calls * SLOW_CALL_MS, &answer, err);
     if (status != SG_OK)
         return status;
     json_t *p50 = json_object_get(answer, "p50_seconds"), *p99 = json_object_get(answer, "p99_seconds");
