@@ -316,6 +316,28 @@ Test(session_tickets, a_push_that_brings_no_ticket_lets_it_be_asked_for_and_the_
     cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0);
 }
 
+Test(session_tickets, the_push_that_finishes_a_step_and_brings_no_ticket_lets_it_be_asked_for_with_the_report)
+{
+    begin(SG_MODE_SYNC);
+    sg_step step = begin_riding();
+    send(&step);
+    step.examples = 10;
+    sg_session_finish(p.session, p.now_ms, &step);
+    sg_session_action last = peer_take(&p, SG_SESSION_PUSH_PULL);
+    while (riding(&last) == NULL) {
+        peer_answer_well(&p, &last, 0);
+        last = peer_take(&p, SG_SESSION_PUSH_PULL);
+    }
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+    peer_answer_well(&p, &last, 0);
+    cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 1);
+    sg_session_action call = peer_take(&p, SG_SESSION_TICKET);
+    cr_assert_eq(asked(&call)->finished, 2);
+    cr_assert_eq(asked(&call)->examples, 10);
+    peer_answer_well(&p, &call, 2);
+    cr_assert(sg_session_ticket_take(p.session, p.now_ms, 0, &step));
+}
+
 Test(session_tickets, who_waits_for_a_ticket_does_not_wait_for_a_push)
 {
     begin(SG_MODE_SYNC);
