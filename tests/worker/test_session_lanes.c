@@ -327,6 +327,31 @@ Test(session_lanes, what_is_queued_takes_the_room_of_what_is_cancelled)
     cr_assert_not_null(call_of(WINDOW));
 }
 
+/* The network may still carry it: an older contribution must not arrive after a newer one. */
+Test(session_lanes, a_push_waits_for_the_call_of_one_of_the_same_slice_that_was_cancelled)
+{
+    begin(SG_MODE_ASYNC);
+    uint32_t all[N_SLICES];
+    for (uint32_t i = 0; i < N_SLICES; i++)
+        all[i] = i;
+    const sg_step first = peer_step(&p, 10);
+    const uint64_t task = send(&first, all, N_SLICES);
+    sg_session_finish(p.session, p.now_ms, &first);
+    const sg_step second = peer_step(&p, 17);
+    send_one(&second, 1);            /* behind one that is under way */
+    send_one(&second, N_SLICES - 1); /* behind one that is queued */
+    sg_session_cancel(p.session, p.now_ms, task);
+    peer_drain(&p);
+    cr_assert_eq(step_of(call_of(1)), 10);
+    cr_assert_eq(peer_count(&p, SG_SESSION_PUSH_PULL), WINDOW + 1);
+    cr_assert_eq(step_of(call_of(N_SLICES - 1)), 17, "its last push was never sent");
+    sg_session_action call = take(call_of(1));
+    peer_fail(&p, &call, SG_CANCELLED, "cancelled");
+    cr_assert_not_null(call_of(1), "it waits for ever");
+    cr_assert_eq(step_of(call_of(1)), 17);
+    peer_answer_all(&p, SG_SESSION_PUSH_PULL);
+}
+
 Test(session_lanes, a_task_that_is_cancelled_leaves_the_queue_in_order)
 {
     begin(SG_MODE_SYNC);

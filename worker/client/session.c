@@ -45,6 +45,7 @@ sg_session *sg_session_create(const sg_session_options *options)
     sg_session_peer_init(&session->peers[0], "");
     TAILQ_INIT(&session->tasks);
     TAILQ_INIT(&session->active);
+    TAILQ_INIT(&session->given_up);
     STAILQ_INIT(&session->touched);
     return session;
 }
@@ -63,7 +64,7 @@ void sg_session_destroy(sg_session *session)
 {
     if (session == NULL)
         return;
-    sg_session_requests_drop_all(session);
+    sg_session_requests_destroy(session);
     for (sg_session_task *task = TAILQ_FIRST(&session->tasks), *next; task != NULL; task = next) {
         next = TAILQ_NEXT(task, link);
         task_free(session, task);

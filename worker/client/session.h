@@ -6,7 +6,8 @@
  *   - a request is repeated with the same content until it is answered; WAITING and NOT_READY at once or nearly so,
  *     UNAVAILABLE after a back-off with jitter;
  *   - sync: step s+1 of a group is pushed only after version s+1 of every slice of the group was pulled;
- *   - async: a slice is pushed again only after its last push was acknowledged;
+ *   - async: a slice is pushed again only after its last push was acknowledged, or, where that was cancelled, after
+ *     its call has ended;
  *   - at most the ticket that is computed and one more are held; the next step may be begun once this one's gradients
  *     were all handed over, and this one is finished once they are acknowledged;
  *   - Leave goes out only after all pushes are acknowledged, and says how far they went;

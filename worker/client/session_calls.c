@@ -120,10 +120,11 @@ sg_session_request *sg_session_request_add_data(sg_session *session, sg_session_
     return request;
 }
 
-/* The slices are free for what comes next. */
+/* The slices are free for what comes next; for a push only when no attempt of this one is under way. */
 static void slices_settle(sg_session *session, const sg_session_request *request)
 {
-    const bool held = sg_session_is_push(request->method) && request->state != SG_SESSION_REQUEST_BLOCKED;
+    const bool held =
+        sg_session_is_push(request->method) && request->state != SG_SESSION_REQUEST_BLOCKED && request->call == 0;
     const uint64_t coming = brings(session, request);
     for (size_t i = 0; (held || coming != 0) && i < request->message->n_slices; i++) {
         sg_session_slice *slice = &session->slices[request->message->slices[i]];
@@ -174,11 +175,32 @@ static void push_lost(sg_session *session, const sg_session_request *request)
         held->n_lost += (uint32_t)request->message->n_slices;
 }
 
+/* Until its call is reported, the next push of its slices waits: they must not overtake each other. */
+static void request_give_up(sg_session *session, sg_session_request *request)
+{
+    request->state = SG_SESSION_REQUEST_GIVEN_UP;
+    request->task = NULL;
+    TAILQ_INSERT_TAIL(&session->given_up, request, link);
+    sg_slots_put(&session->requests_by_call, request->call, request);
+}
+
+static void given_up_ended(sg_session *session, sg_session_request *request)
+{
+    TAILQ_REMOVE(&session->given_up, request, link);
+    request->call = 0;
+    slices_settle(session, request);
+    sg_session_lane_touch(session, request->lane);
+    request_free(request);
+}
+
 void sg_session_request_remove(sg_session *session, sg_session_request *request)
 {
     request_detach(session, request);
     push_lost(session, request);
-    request_free(request);
+    if (sg_session_is_push(request->method) && request->call != 0)
+        request_give_up(session, request);
+    else
+        request_free(request);
 }
 
 static void drop(sg_session *session, const sg_session_task *task)
@@ -200,6 +222,13 @@ void sg_session_requests_drop(sg_session *session, const sg_session_task *task)
 void sg_session_requests_drop_all(sg_session *session)
 {
     drop(session, NULL);
+}
+
+void sg_session_requests_destroy(sg_session *session)
+{
+    drop(session, NULL);
+    for (sg_session_request *request; (request = TAILQ_FIRST(&session->given_up)) != NULL;)
+        given_up_ended(session, request);
 }
 
 /* --- sending --------------------------------------------------------------------------------------------------- */
@@ -347,13 +376,9 @@ static void settle(sg_session *session, uint64_t now_ms, sg_session_request *req
         sg_session_task_end(session, request->task, NULL, status, "%s", text);
 }
 
-void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg_status status, const char *error,
-                         const ProtobufCMessage *reply)
+static void call_ended(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
+                       const char *error, const ProtobufCMessage *reply)
 {
-    sg_session_request *request = sg_slots_get(&session->requests_by_call, call);
-    if (request == NULL)
-        return;
-    sg_slots_remove(&session->requests_by_call, call);
     request->call = 0;
     session->n_idle++;
     const char *text = error != NULL && error[0] != '\0' ? error : sg_status_text(status);
@@ -373,6 +398,18 @@ void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg
             request_free(request);
         }
     }
+}
+
+void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg_status status, const char *error,
+                         const ProtobufCMessage *reply)
+{
+    sg_session_request *request = sg_slots_get(&session->requests_by_call, call);
+    if (request != NULL)
+        sg_slots_remove(&session->requests_by_call, call);
+    if (request != NULL && request->state == SG_SESSION_REQUEST_GIVEN_UP)
+        given_up_ended(session, request);
+    else if (request != NULL)
+        call_ended(session, now_ms, request, status, error, reply);
     sg_session_leave_due(session);
     sg_session_send_due(session, now_ms);
 }

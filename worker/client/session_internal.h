@@ -70,14 +70,15 @@ typedef struct sg_session_message {
 } sg_session_message;
 
 typedef enum sg_session_request_state {
-    SG_SESSION_REQUEST_BLOCKED, /* in its lane: a push behind one of the same slice that is not acknowledged */
-    SG_SESSION_REQUEST_QUEUED,  /* in its lane: it may be sent when there is room */
-    SG_SESSION_REQUEST_ACTIVE,  /* in the session's active list: without a lane, or sent at least once */
+    SG_SESSION_REQUEST_BLOCKED,  /* in its lane: a push behind one of the same slice that is not acknowledged */
+    SG_SESSION_REQUEST_QUEUED,   /* in its lane: it may be sent when there is room */
+    SG_SESSION_REQUEST_ACTIVE,   /* in the session's active list: without a lane, or sent at least once */
+    SG_SESSION_REQUEST_GIVEN_UP, /* a push: its task has ended, its call has not. The peer may still read it */
 } sg_session_request_state;
 
 typedef struct sg_session_request {
-    TAILQ_ENTRY(sg_session_request) link; /* BLOCKED, ACTIVE */
-    sg_session_task *task;                /* NULL: the session's own */
+    TAILQ_ENTRY(sg_session_request) link; /* BLOCKED, ACTIVE, GIVEN_UP */
+    sg_session_task *task;                /* NULL: the session's own, or given up */
     sg_session_message *message;
     sg_session_method method;
     sg_session_request_state state;
@@ -161,7 +162,7 @@ typedef struct sg_session_slice {
     uint64_t coming;  /* 1 + the version that the newest request for its values will bring; 0: there is none */
     uint64_t pushed;  /* 1 + the newest step for which it was handed over; 0: none */
     bool trained;
-    bool push_pending; /* a push of it is queued or under way */
+    bool push_pending; /* a push of it is queued or under way, if only one that was given up */
 } sg_session_slice;
 
 /* Slices on their way into a message for one ps, chained in session->pack_next. */
@@ -213,8 +214,9 @@ struct sg_session {
     sg_slots tasks_by_number, requests_by_call;
     uint64_t due_ms;                   /* no task's time, and no repeat, comes before it */
     struct sg_session_requests active; /* sent at least once, not settled */
-    uint32_t n_idle;                   /* of them: no attempt is under way */
-    sg_session_lane *lanes;            /* [n_ps * LANES_PER_PS]: up, down */
+    struct sg_session_requests given_up;
+    uint32_t n_idle;        /* of them: no attempt is under way */
+    sg_session_lane *lanes; /* [n_ps * LANES_PER_PS]: up, down */
     STAILQ_HEAD(, sg_session_lane) touched;
     uint64_t n_pushes; /* requests not settled */
     /* of sg_session_pack: [n_ps], ps that have a list now: [n_ps], [plan->n_slices] */
@@ -272,6 +274,8 @@ sg_session_request *sg_session_request_add_data(sg_session *session, sg_session_
 void sg_session_request_remove(sg_session *session, sg_session_request *request);
 void sg_session_requests_drop(sg_session *session, const sg_session_task *task);
 void sg_session_requests_drop_all(sg_session *session);
+/* Frees them all, those that were given up too: no call will be reported any more. */
+void sg_session_requests_destroy(sg_session *session);
 /* Emits CALL for whatever may be sent now. */
 void sg_session_send_due(sg_session *session, uint64_t now_ms);
 /* Emits CALL for this one, which is active. */
