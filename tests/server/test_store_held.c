@@ -240,7 +240,7 @@ Test(store_held, a_message_that_is_nearly_all_head_is_copied)
 {
     fixture f;
     start(&f, 2);
-    f.kept_beside_bytes = 1u << 20;
+    f.kept_beside_bytes = 65u << 10;
     push_one(&f, 0, 0, 0, 0x3);
     expect_held(&f, 0, 0);
     f.kept_beside_bytes = 64u << 10;
