@@ -1,9 +1,11 @@
 #include "worker/cli/bench_process.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -85,4 +87,37 @@ Test(bench_process, available_memory_is_a_sane_number)
 {
     uint64_t bytes = sg_bench_process_available_bytes();
     cr_assert(bytes > 1 << 20);
+}
+
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    cr_assert(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+Test(bench_process, the_least_that_a_control_group_and_those_above_it_leave_counts)
+{
+    char root[] = "/tmp/sg-group-XXXXXX", outer[64], inner[80], command[128];
+    cr_assert_not_null(mkdtemp(root));
+    snprintf(outer, sizeof(outer), "%s/a", root);
+    snprintf(inner, sizeof(inner), "%s/b", outer);
+    cr_assert(mkdir(outer, 0700) == 0 && mkdir(inner, 0700) == 0);
+    cr_assert_eq(sg_bench_process_group_bytes(root, "/a/b"), UINT64_MAX);
+    write_file(inner, "memory.max", "max\n");
+    write_file(inner, "memory.current", "700\n");
+    cr_assert_eq(sg_bench_process_group_bytes(root, "/a/b"), UINT64_MAX);
+    write_file(outer, "memory.max", "1000\n");
+    write_file(outer, "memory.current", "800\n");
+    cr_assert_eq(sg_bench_process_group_bytes(root, "/a/b"), 200);
+    write_file(outer, "memory.stat", "anon 700\ninactive_file 50\n");
+    cr_assert_eq(sg_bench_process_group_bytes(root, "/a/b"), 250, "what is cached of files can be had");
+    write_file(inner, "memory.max", "710\n");
+    cr_assert_eq(sg_bench_process_group_bytes(root, "/a/b"), 10);
+    write_file(root, "memory.max", "5\n");
+    write_file(root, "memory.current", "6\n");
+    cr_assert_eq(sg_bench_process_group_bytes(root, "/"), 0, "more is used than may be");
+    snprintf(command, sizeof(command), "rm -r %s", root);
+    cr_assert_eq(system(command), 0);
 }

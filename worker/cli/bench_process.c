@@ -82,9 +82,54 @@ bool sg_bench_process_reset_peak(int pid)
     return fclose(file) == 0 && written;
 }
 
+/* A number in a file of a control group, perhaps after its name; false if there is none ("max"). */
+static bool read_limit(const char *folder, const char *name, const char *before, uint64_t *bytes)
+{
+    char path[FILE_BYTES], text[FILE_BYTES];
+    int n = snprintf(path, sizeof(path), "%s/%s", folder, name);
+    if (n < 0 || (size_t)n >= sizeof(path) || !read_file(path, text))
+        return false;
+    const char *at = strstr(text, before);
+    return at != NULL && sscanf(at + strlen(before), "%" SCNu64, bytes) == 1;
+}
+
+uint64_t sg_bench_process_group_bytes(const char *root, const char *group)
+{
+    char folder[FILE_BYTES];
+    int n = snprintf(folder, sizeof(folder), "%s%s", root, group);
+    uint64_t least = UINT64_MAX;
+    while (n > 0 && (size_t)n < sizeof(folder)) {
+        uint64_t max, used, files = 0;
+        (void)read_limit(folder, "memory.stat", "\ninactive_file ", &files);
+        if (read_limit(folder, "memory.max", "", &max) && read_limit(folder, "memory.current", "", &used)) {
+            used -= files < used ? files : used;
+            uint64_t left = max > used ? max - used : 0;
+            least = left < least ? left : least;
+        }
+        char *slash = strrchr(folder, '/');
+        if (slash == NULL || slash < folder + strlen(root))
+            break;
+        *slash = '\0';
+    }
+    return least;
+}
+
+/* Of this process, in version 2 of control groups; UINT64_MAX where there is none. */
+static uint64_t own_group_bytes(void)
+{
+    char text[FILE_BYTES];
+    char *at = read_file("/proc/self/cgroup", text) ? strstr(text, "0::/") : NULL;
+    if (at == NULL)
+        return UINT64_MAX;
+    at[strcspn(at, "\n")] = '\0';
+    return sg_bench_process_group_bytes("/sys/fs/cgroup", at + strlen("0::"));
+}
+
 uint64_t sg_bench_process_available_bytes(void)
 {
     char text[FILE_BYTES];
-    uint64_t bytes;
-    return read_file("/proc/meminfo", text) && find_kib(text, "MemAvailable", &bytes) ? bytes : UINT64_MAX;
+    uint64_t machine, group = own_group_bytes();
+    if (!read_file("/proc/meminfo", text) || !find_kib(text, "MemAvailable", &machine))
+        return group;
+    return machine < group ? machine : group;
 }

@@ -17,7 +17,11 @@ SG_MUST_USE sg_status sg_bench_process_memory(int pid, uint64_t *resident_bytes,
 /* Makes the peak what is resident now. False: the kernel does not let us, and the peak is that of the whole life. */
 bool sg_bench_process_reset_peak(int pid);
 
-/* Bytes that programs can still get without swapping; UINT64_MAX where the kernel does not tell. */
+/* Bytes that this program can still get without swapping, of the machine's and of its control group's; UINT64_MAX where
+ * the kernel does not tell. */
 uint64_t sg_bench_process_available_bytes(void);
+/* What is left of the limits of `group` ("/a/b") and those above it, which lie below the folder `root`; UINT64_MAX
+ * where there is no limit. */
+uint64_t sg_bench_process_group_bytes(const char *root, const char *group);
 
 #endif
