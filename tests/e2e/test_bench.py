@@ -84,6 +84,7 @@ def a_bench_that_makes_no_sense_is_refused_in_one_line(case):
                              (["--quick", "--check"], 64, "--check: floors are set for 1 ps, 1 worker and 128 MiB"),
                              (["--workers", "2", "--check"], 64, "--check: floors are set for"),
                              (["--only", "scale", "--check"], 64, "--check: the stage scale is compared with ops"),
+                             (["--quick", "--json", "/dev/null/bench.json"], 66, "/dev/null"),
                              (["--fast"], 64, "unknown option '--fast'"),
                              (["--run-dir", "x"], 64, "--run-dir"),
                              (["--mode", "async"], 78, "update.mode"),
@@ -112,7 +113,8 @@ def a_bench_at_a_busy_port_ends_with_a_line_that_says_so(case):
 
 def measuring(case, *args):
     """A bench that would run for long, and its processes: TCP peer, ps, worker, and the yardstick where there is one."""
-    process = bench(case, "--quick", "--only", "ops", "--repetitions", "10000", *args)
+    process = bench(case, "--quick", "--only", "ops", "--repetitions", "10000", "--json",
+                    f"{case.dir}/unwritten.json", *args)
     process.wait_for("push, pull, push_pull: 10000 repetitions")
     pids = children_of(process.pid)
     check(len(pids) >= 3, f"children: {pids}")
@@ -125,6 +127,7 @@ def a_bench_ends_with_all_its_processes_on_signals(case):
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
         process, pids = measuring(case)
         process.end_within(5, number, code)
+        check(not os.path.exists(f"{case.dir}/unwritten.json"), "a file without figures")
         wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", 5)
         equal((process.out, folders(case)), ("", []), "output and folders")
 

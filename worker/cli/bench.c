@@ -1,11 +1,14 @@
 /* worker/cli/bench.c - `shardgrad bench`: its options, its folder, and how it ends. */
 #include "worker/cli/bench.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/folder.h"
 #include "worker/cli/arguments.h"
 #include "worker/cli/bench_process.h"
 #include "worker/cli/bench_report.h"
@@ -44,6 +47,58 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
+/* --- its file ------------------------------------------------------------------------------------------------- */
+
+typedef struct json_file {
+    const char *path; /* NULL: none was asked for */
+    int fd;
+    bool made; /* it was not there before */
+} json_file;
+
+/* Before anything is measured; what is in the file stays until there is something to put in its place. */
+static sg_status json_open(json_file *f, const char *path, sg_error *err)
+{
+    *f = (json_file){.path = path, .fd = -1};
+    if (path == NULL)
+        return SG_OK;
+    char *folder = sg_xstrdup(path), *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    sg_status status = slash != NULL && slash != folder ? sg_folder_make(folder, err) : SG_OK;
+    free(folder);
+    if (status != SG_OK)
+        return status;
+    f->made = access(path, F_OK) != 0;
+    f->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    return f->fd >= 0 ? SG_OK : sg_error_set(err, SG_NOT_FOUND, "--json: cannot write %s: %s", path, strerror(errno));
+}
+
+static sg_status json_write(const json_file *f, const sg_bench *b, sg_error *err)
+{
+    if (f->path == NULL)
+        return SG_OK;
+    char *text = sg_bench_report_json(b->settings, b->results);
+    size_t n_bytes = strlen(text), at = 0;
+    (void)!ftruncate(f->fd, 0); /* a pipe has no length */
+    while (at < n_bytes) {
+        ssize_t n = write(f->fd, text + at, n_bytes - at);
+        if (n < 0 && errno != EINTR)
+            break;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    free(text);
+    return at == n_bytes ? SG_OK
+                         : sg_error_set(err, SG_NOT_FOUND, "--json: cannot write %s: %s", f->path, strerror(errno));
+}
+
+static void json_close(const json_file *f, bool written)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    if (f->fd >= 0 && f->made && !written)
+        unlink(f->path);
+}
+
 /* --- the run -------------------------------------------------------------------------------------------------- */
 
 static sg_status work(void *user, sg_error *err)
@@ -77,12 +132,10 @@ static int run(sg_bench *b, bool *finished, sg_error *err)
     return code;
 }
 
-static int conclude(const bench_options *options, const sg_bench *b, sg_error *err)
+static int conclude(const bench_options *options, const json_file *json, const sg_bench *b, sg_error *err)
 {
     sg_bench_report_print(b->settings, b->results, stdout);
-    sg_status status = SG_OK;
-    if (options->json != NULL)
-        status = sg_bench_report_write(b->settings, b->results, options->json, err);
+    sg_status status = json_write(json, b, err);
     if (status != SG_OK)
         return sg_arguments_fail(status, err);
     sg_bench_floor floors[SG_BENCH_FLOORS_MAX];
@@ -106,9 +159,12 @@ static int run_and_conclude(const bench_options *options, sg_bench *b, sg_error 
     atomic_init(&b->stopped, false);
     pthread_mutex_init(&b->mutex, NULL);
     bool finished = false;
-    int code = run(b, &finished, err);
+    json_file json;
+    sg_status status = json_open(&json, options->json, err);
+    int code = status == SG_OK ? run(b, &finished, err) : sg_arguments_fail(status, err);
     if (finished)
-        code = conclude(options, b, err);
+        code = conclude(options, &json, b, err);
+    json_close(&json, finished);
     pthread_mutex_destroy(&b->mutex);
     sg_bench_results_deinit(&results);
     return code;

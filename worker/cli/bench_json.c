@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/folder.h"
 #include "worker/cli/bench_report.h"
 
 static json_t *number(double value)
@@ -214,13 +213,4 @@ char *sg_bench_report_json(const sg_bench_settings *s, const sg_bench_results *r
     json_decref(root);
     SG_ASSERT(text != NULL);
     return text;
-}
-
-sg_status sg_bench_report_write(const sg_bench_settings *settings, const sg_bench_results *results, const char *path,
-                                sg_error *err)
-{
-    char *text = sg_bench_report_json(settings, results);
-    sg_status status = sg_folder_write(path, text, strlen(text), err);
-    free(text);
-    return status;
 }

@@ -8,10 +8,7 @@
 
 void sg_bench_report_print(const sg_bench_settings *settings, const sg_bench_results *results, FILE *out);
 
-/* Replaces the file `path`; what is in it is described in tests/bench/README.md. Errors: NOT_FOUND. */
-SG_MUST_USE sg_status sg_bench_report_write(const sg_bench_settings *settings, const sg_bench_results *results,
-                                            const char *path, sg_error *err);
-/* The same text in memory; freed by free(). */
+/* Everything as JSON, which is described in tests/bench/README.md; freed by free(). */
 char *sg_bench_report_json(const sg_bench_settings *settings, const sg_bench_results *results);
 
 #endif
