@@ -164,6 +164,6 @@ $(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A)
 	$$(link) -lcriterion $(COUNTED:%=-Wl,--wrap=%)
 endef
 $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
-$(BUILD)/tests/cli/run: $(filter-out %/main.o,$(CLI))
+$(BUILD)/tests/cli/run: $(filter-out %/main.o,$(CLI)) $(BUILD)/obj/tests/bench/yardstick_kernel.o
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -104,8 +104,8 @@ class Process:
 
     def __init__(self, argv, **options):
         self.argv = argv
-        self.popen = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                      **options)
+        options.setdefault("stdin", subprocess.DEVNULL)
+        self.popen = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
         self.pid = self.popen.pid
         self.text = {"out": b"", "err": b""}
         self.threads = [threading.Thread(target=self._read, args=(name, pipe), daemon=True)

@@ -29,6 +29,7 @@ def quick(case, *args):
 @test
 def a_quick_bench_measures_everything(case):
     found, table = quick(case)
+    check(found["yardstick"], "the yardstick is built with the programs")
     for op, directions in (("push", 1), ("pull", 1), ("push_pull", 2)):
         equal(len(found[op]["seconds"]["values"]), found["repetitions"], f"repetitions of {op}")
         equal(found[op]["bytes"], directions * found["bytes"], f"bytes of {op}")
@@ -163,3 +164,45 @@ def a_bench_whose_end_of_the_tcp_stream_dies_ends_and_says_so(case):
     process.expect(69, timeout_s=10)
     contains(process.err, "(?m)^shardgrad: the process at the other end of the TCP stream has ended", "error")
     wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", 5)
+
+
+def yardstick(case, lines, *args):
+    """The yardstick beside the bench, given these lines."""
+    path = f"{case.dir}/lines"
+    with open(path, "w") as f:
+        f.write(lines)
+    with open(path) as f:
+        return case.start("shardgrad-yardstick", *args, stdin=f)
+
+
+@test
+def the_yardstick_of_the_bench_answers_each_line_and_checks_what_it_moved(case):
+    ops = [(op, message, threads, connections) for op in ("push", "pull", "push_pull") for message in (4096, 400000, 5000000)
+           for threads in (1, 2) for connections in (1, 2)]
+    lines = "".join(f"{op} {message} {threads} {connections} 3 2\n" for op, message, threads, connections in ops)
+    out = yardstick(case, lines + "echo 4096 50\nquit\nnot read\n", "--bytes", "1000004").expect(0).out.splitlines()
+    equal((out[0], len(out)), ("ready", 2 + len(ops)), "lines")
+    for (op, message, threads, connections), line in zip(ops, out[1:]):
+        found = json.loads(line)
+        equal((found["op"], found["message_bytes"], found["threads"], found["connections"]),
+              (op, message, threads, connections), "answer")
+        equal([len(found[key]) for key in ("seconds", "client_cpu_seconds", "server_cpu_seconds", "client_faults",
+                                           "server_faults")], [2] * 5, f"figures of {line}")
+        check(min(found["seconds"]) > 0, line)
+    echo = json.loads(out[-1])
+    check(0 < echo["p50_seconds"] <= echo["p99_seconds"], f"{echo}")
+
+
+@test
+def the_yardstick_of_the_bench_refuses_bad_lines_and_options(case):
+    for lines, args, code, hint in (("shove 4096 1 1 2 2\n", ["--bytes", "8192"], 64, "'shove' and 5 more words"),
+                                    ("push 4096 1 1 2\n", ["--bytes", "8192"], 64, "'push' and 4 more words"),
+                                    ("push 4096 3 1 2 2\n", ["--bytes", "8192"], 64, "server threads: '3'"),
+                                    ("push 4095 1 1 2 2\n", ["--bytes", "8192"], 64, "not a multiple of 4"),
+                                    ("echo 0 10\n", ["--bytes", "8192"], 64, "echo: bytes: '0'"),
+                                    ("", ["--bytes", "7"], 64, "not a multiple of 4"),
+                                    ("", ["--bytes", str(2**60)], 69, "bytes are available"),
+                                    ("", [], 64, "wanted --bytes N")):
+        process = yardstick(case, lines, *args).expect(code)
+        contains(process.err, rf"(?m)^shardgrad-yardstick: .*{hint}", f"yardstick {args} {lines}")
+    yardstick(case, "", "--bytes", "8192").expect(0)
