@@ -352,15 +352,10 @@ static void push_pull_answered(sg_session *session, uint64_t now_ms, sg_session_
 {
     const uint64_t version = sg_session_is_sync(session) ? request->at + 1 : 0;
     const Shardgrad__V1__TicketRequest *asked = ((const Shardgrad__V1__PushRequest *)request->message->body)->ticket;
-    sg_session_group *group = &session->groups[request->group];
-    /* What this finishes is reported by the next request for a ticket: which is not made before this one is settled. */
+    /* First: a request for the ticket that did not come reports what this push was to, not what it finishes itself. */
     if (asked != NULL)
-        group->riding = request;
-    push_acknowledged(session, now_ms, request, reply->n_non_finite);
-    if (asked != NULL) {
-        group->riding = NULL;
         sg_session_ticket_rode(session, now_ms, request->group, asked, reply->ticket);
-    }
+    push_acknowledged(session, now_ms, request, reply->n_non_finite);
     if (reply->n_versions > 0)
         pulled(session, request, version, reply->versions, reply->n_versions);
     else
