@@ -236,6 +236,22 @@ static void push_pull_steps(bool bare)
     cr_assert_eq(fake_ps_get(ps, &ps->reported_examples), 15);
 }
 
+Test(client, the_last_step_that_was_sent_in_pieces_is_reported_by_the_goodbye)
+{
+    fill(gradient, N, 1), fill(other_gradient, 8, 1);
+    sg_client *client = open_declared(variables, 2);
+    sg_step step = {.examples = 7};
+    begin(client, &step);
+    for (uint32_t i = 0; i < 2; i++) {
+        sg_op *op;
+        cr_assert_eq(sg_client_push_pull(client, &step, &i, 1, &op, NULL), SG_OK);
+        cr_assert_eq(sg_op_wait(op, UINT64_MAX, NULL), SG_OK);
+        sg_op_destroy(op);
+    }
+    sg_client_close(client);
+    cr_assert_eq(fake_ps_get(ps, &ps->reported_examples), 7);
+}
+
 Test(client, a_push_pull_brings_the_values_that_it_makes)
 {
     push_pull_steps(false);

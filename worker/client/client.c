@@ -421,6 +421,9 @@ void sg_client_close(sg_client *client)
     /* The report of the last step may be about to be sent; the goodbye comes after it. */
     performing_await(client);
     const uint64_t now_ms = sg_clock_ms();
+    for (uint32_t i = 0; i < client->n_groups; i++)
+        if (client->groups[i].begun)
+            sg_session_finish_last(client->session, now_ms, &client->groups[i].step);
     sg_op *op = sg_op_create(client, sg_session_leave(client->session, now_ms, now_ms + CLOSE_MS));
     sg_client_unlock(client);
     sg_error err;

@@ -118,6 +118,8 @@ uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline
 /* Says that a step was handed over whole (ignored if not): as soon as all its pushes are acknowledged its ticket is
  * given up, and the next ticket request reports loss and examples. */
 void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step);
+/* The same before leaving: no ticket of the group is asked for any more, the goodbye reports it. */
+void sg_session_finish_last(sg_session *session, uint64_t now_ms, const sg_step *step);
 /* Waits for the pushes under way, then says goodbye; nothing else can be begun from here on. */
 uint64_t sg_session_leave(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
 /* Ends a task with CANCELLED. One that has ended is left alone. */

@@ -306,6 +306,13 @@ void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step
     sg_session_finish_due(session, now_ms, step->group);
 }
 
+void sg_session_finish_last(sg_session *session, uint64_t now_ms, const sg_step *step)
+{
+    if (session->state == SG_SESSION_DECLARED && step->group < session->plan->n_groups)
+        session->groups[step->group].wanted = false;
+    sg_session_finish(session, now_ms, step);
+}
+
 void sg_session_finish_due(sg_session *session, uint64_t now_ms, uint32_t index)
 {
     sg_session_group *group = &session->groups[index];
