@@ -228,6 +228,56 @@ Test(model, each_variable_is_asked_for_before_it_is_read)
     sg_model_destroy(late);
 }
 
+enum { width = 4 };
+
+static sg_tensor *forward_shared(sg_model *model, sg_tape *tape, sg_tensor *x)
+{
+    for (size_t i = 0; i < 2; i++) {
+        sg_tensor *weight = sg_model_variable(model, tape, 0);
+        x = sg_dense_forward(tape, x, weight, sg_model_variable(model, tape, 1),
+                             i == 0 ? SG_DENSE_RELU : SG_DENSE_LINEAR);
+    }
+    return x;
+}
+
+/* A backward pass of a model of square layers with the values of `from`'s first one in each. */
+static void step_square(sg_model *model, const sg_model *from)
+{
+    static const float x[] = {1, -2, 3, 0.5F, -1, 2, 0.25F, 1};
+    sg_error err = {0};
+    for (size_t i = 0; i < model->n_variables && model != from; i++)
+        memcpy(model->variables[i].value, from->variables[i % 2].value,
+               n_elems_of(&from->variables[i % 2]) * sizeof(float));
+    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+    for (size_t i = 0; i < 2; i++) { /* of the first pass nothing is left */
+        sg_tape_begin(tape);
+        sg_tensor *logits = sg_model_forward(model, tape, x, 2);
+        sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, (const uint32_t[]){1, 3}, 2);
+        cr_assert(sg_tape_backward(tape, loss, &err) == SG_OK, "%s", err.message);
+    }
+    sg_tape_destroy(tape);
+}
+
+Test(model, layers_that_share_a_variable_add_up_in_its_gradient)
+{
+    static const uint64_t hidden[] = {width};
+    sg_model_options options = {.name = "mlp", .hidden = hidden, .inputs = width, .classes = width};
+    sg_model *shared, *apart;
+    cr_assert(sg_model_create(&options, &shared, NULL) == SG_OK);
+    options.n_hidden = 1;
+    cr_assert(sg_model_create(&options, &apart, NULL) == SG_OK);
+    shared->forward = forward_shared;
+    sg_model_initialize(shared, 3);
+    step_square(apart, shared);
+    step_square(shared, shared);
+    for (size_t v = 0; v < 2; v++)
+        for (size_t i = 0; i < n_elems_of(&shared->variables[v]); i++)
+            cr_assert_float_eq(shared->variables[v].gradient[i],
+                               apart->variables[v].gradient[i] + apart->variables[v + 2].gradient[i], 1e-6F);
+    sg_model_destroy(shared);
+    sg_model_destroy(apart);
+}
+
 Test(model, a_value_that_does_not_come_fails_the_pass)
 {
     static const float x[inputs] = {0};

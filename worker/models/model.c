@@ -41,6 +41,7 @@ void sg_model_destroy(sg_model *model)
         free(model->variables[i].gradient);
     }
     free(model->variables);
+    free(model->tensors);
     free(model);
 }
 
@@ -52,6 +53,8 @@ void sg_model_initialize(sg_model *model, uint64_t seed)
 sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows)
 {
     SG_ASSERT(sg_tape_kernel(tape)->elem_bytes == sizeof(float));
+    for (size_t i = 0; i < model->n_variables; i++)
+        model->tensors[i] = NULL;
     return model->forward(model, tape, sg_tape_input(tape, inputs, 2, (uint64_t[]){n_rows, model->inputs}));
 }
 
@@ -80,6 +83,8 @@ sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank
     memset(added.gradient, 0, n_bytes);
     added.name = sg_xstrdup(name);
     model->variables = sg_xrealloc(model->variables, model->n_variables + 1, sizeof *model->variables);
+    model->tensors = sg_xrealloc(model->tensors, model->n_variables + 1, sizeof *model->tensors);
+    model->tensors[model->n_variables] = NULL;
     model->variables[model->n_variables++] = added;
     return SG_OK;
 }
@@ -89,6 +94,8 @@ sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index)
     SG_ASSERT(index < model->n_variables);
     if (sg_tape_check(tape, NULL) != SG_OK)
         return NULL;
+    if (model->tensors[index])
+        return model->tensors[index];
     sg_error error;
     sg_status status = model->before_read ? model->before_read(model->user, index, &error) : SG_OK;
     if (status != SG_OK)
@@ -98,5 +105,6 @@ sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index)
                                          variable->rank, variable->shape);
     if (tensor)
         tensor->tag = index;
+    model->tensors[index] = tensor;
     return tensor;
 }

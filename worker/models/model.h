@@ -37,6 +37,8 @@ struct sg_model {
     sg_status (*before_read)(void *user, size_t index, sg_error *err);
     void *user;
 
+    sg_tensor **tensors; /* [n_variables], of the pass that is made; NULL: not asked for yet */
+
     /* of the kind of model */
     sg_tensor *(*forward)(sg_model *model, sg_tape *tape, sg_tensor *x);
     void (*initialize)(sg_model *model, uint64_t seed);
@@ -54,14 +56,14 @@ void sg_model_initialize(sg_model *model, uint64_t seed);
  * are used in place; a variable that is frozen gets no gradient. */
 sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows);
 
-/* --- for the kinds of models ---------------------------------------------------------------------------------------
- */
+/* --- for the kinds of models ---------------------------------------------------------------------------------- */
 
 /* Adds a variable, allocating value and gradient. The name is copied. Errors: CONFIG, EXHAUSTED. */
 SG_MUST_USE sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape,
                                             sg_error *err);
 /* Variable `index` as a tensor of the pass, with the index as its tag; NULL after a failure. The one place where a
- * forward pass gets a variable: each is asked for right before the layer that reads it. */
+ * forward pass gets a variable: each is asked for right before the layer that reads it. Layers that share a variable
+ * get the same tensor, so that its gradient is the sum over them. */
 sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index);
 
 /* mlp.c: dense layers with relu between them, variables dense0.weight [in, out], dense0.bias [out], dense1... */
