@@ -86,7 +86,8 @@ typedef struct sg_step {
     float loss;          /* in: mean loss over the examples, for progress reports; set before end_step */
     uint64_t examples;   /* in: number of examples that the gradients are means over; 0 is allowed */
     /* in, read by begin_step: true lets it return while ops of the step before still bring values of this one. The
-     * caller waits for a variable's op before it reads the variable, and for all of them before it pushes. */
+     * caller waits for a variable's op before it reads the variable, and for all of them before it pushes. Values that
+     * no op brings, such as those of a worker that joins late, begin_step still waits for. */
     bool values_later;
 } sg_step;
 
@@ -114,10 +115,13 @@ SG_API SG_MUST_USE sg_status sg_client_end_step(sg_client *client, sg_step *step
 
 /* The pieces of end_step, for a trainer that sends each gradient as soon as it is ready. `variables` are indices into
  * the declared list, all of step->group; each may be pushed once per step. The step's `examples` must be final at the
- * first push. Neither waits; on success *op is to be destroyed by sg_op_destroy, on failure it is left alone.
+ * first push. These calls do not wait; on success *op is to be destroyed by sg_op_destroy, on failure it is left alone.
  * Frozen variables are neither pushed nor pulled.
  * After all of a group's variables were pushed, pull brings step->number + 1 (async: the newest). Pushes of the next
- * step need that pull complete for every variable of the group. */
+ * step need that pull complete for every variable of the group.
+ * A step one of whose pushes was cancelled or has failed cannot be finished: of this group values can still be pulled,
+ * and a step that has begun already can be sent, but begin_step returns SG_INVALID from then on. The other workers wait
+ * for what is missing until this one closes. A pull that was cancelled may be made again. */
 SG_API SG_MUST_USE sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t *variables,
                                             size_t n_variables, sg_op **op, sg_error *err);
 SG_API SG_MUST_USE sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t *variables,
