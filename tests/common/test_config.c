@@ -45,6 +45,7 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->max_workers, 64u);
     cr_assert_eq(config->threads, 1u);
     cr_assert_eq(config->rpc_threads, 1u);
+    cr_assert_eq(config->connections, 2u);
     cr_assert_eq(config->slice_bytes, 1048576u);
     cr_assert_eq(config->message_bytes, 1048576u);
     cr_assert_eq(config->lease_ms, 5000u);
@@ -80,6 +81,7 @@ static const char everything[] = "job: a.b-c_1\n"
                                  "max_workers: 1024\n"
                                  "threads: 8\n"
                                  "rpc_threads: 2\n"
+                                 "connections: 16\n"
                                  "slice_bytes: 64KiB\n"
                                  "message_bytes: 4194304\n"
                                  "lease_ms: 60001\n"
@@ -126,6 +128,7 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->max_workers, SG_MAX_WORKERS);
     cr_assert_eq(config->threads, 8u);
     cr_assert_eq(config->rpc_threads, 2u);
+    cr_assert_eq(config->connections, 16u);
     cr_assert_eq(config->slice_bytes, 65536u);
     cr_assert_eq(config->message_bytes, 4194304u);
     cr_assert_eq(config->lease_ms, 60001u);
@@ -289,6 +292,7 @@ Test(config, what_all_processes_must_agree_on_comes_sorted_and_in_one_form)
                                          "workers=2\n",
                                          "max_workers=64\n",
                                          "rpc_threads=1\n",
+                                         "connections=2\n",
                                          "slice_bytes=64KiB\n",
                                          "message_bytes=1MiB\n",
                                          "update.mode=sync\n",

@@ -14,6 +14,11 @@ const uint32_t peer_slices[4] = {0, 1, 2, 3};
 
 void peer_init(peer *p, sg_mode mode, uint32_t n_ps)
 {
+    peer_init_connections(p, mode, n_ps, 1);
+}
+
+void peer_init_connections(peer *p, sg_mode mode, uint32_t n_ps, uint32_t connections)
+{
     *p = (peer){.mode = mode,
                 .n_ps = n_ps,
                 .slice_bytes = PEER_SLICE_BYTES,
@@ -25,6 +30,7 @@ void peer_init(peer *p, sg_mode mode, uint32_t n_ps)
                                                          .random_seed = 1,
                                                          .address = "node:1",
                                                          .start_timeout_ms = 60000,
+                                                         .connections = connections,
                                                          .warn_after_ms = 10000});
 }
 

@@ -31,6 +31,7 @@ typedef struct peer {
 } peer;
 
 void peer_init(peer *p, sg_mode mode, uint32_t n_ps);
+void peer_init_connections(peer *p, sg_mode mode, uint32_t n_ps, uint32_t connections);
 void peer_deinit(peer *p);
 /* Takes the session's actions along. */
 void peer_drain(peer *p);

@@ -9,6 +9,7 @@
 #define WINDOW   16u /* small messages under way */
 
 static peer p;
+static uint32_t connections = 1;
 static float memory[1]; /* a session looks only whether there is one */
 
 static void destroy(void)
@@ -23,7 +24,7 @@ static void begin_variables(sg_mode mode, uint64_t slice_bytes, uint64_t message
                             size_t n)
 {
     uint64_t task;
-    peer_init(&p, mode, 1);
+    peer_init_connections(&p, mode, 1, connections);
     p.slice_bytes = slice_bytes;
     p.message_bytes = message_bytes;
     peer_join(&p);
@@ -183,6 +184,18 @@ Test(session_lanes, of_large_messages_few_are_under_way)
         peer_deinit(&p);
         p.session = NULL;
     }
+}
+
+Test(session_lanes, each_connection_has_its_own_under_way)
+{
+    connections = 3;
+    begin_with(SG_MODE_SYNC, 1u << 20, 1u << 20);
+    const sg_step step = peer_step(&p, 0);
+    uint32_t all[N_SLICES];
+    for (uint32_t k = 0; k < N_SLICES; k++)
+        all[k] = k;
+    send(&step, all, N_SLICES);
+    cr_assert_eq(peer_count(&p, SG_SESSION_PUSH_PULL), 6);
 }
 
 /* What waits at the ps for another worker takes no room from what it can answer. */

@@ -204,6 +204,7 @@ static void session_open(sg_client *client, const sg_client_options *options)
         .settings = options->config == NULL ? NULL : client->config,
         .start_timeout_ms = client->start_timeout_ms,
         .warn_after_ms = client->config->warn_after_ms,
+        .connections = client->config->connections,
     });
 }
 

@@ -86,7 +86,8 @@ struct sg_client {
     bool sync, check_finite;
     uint64_t start_timeout_ms;
     sg_rpc_client *control, *data;
-    sg_rpc_channel *coordinator_channel, **ps_channels;
+    sg_rpc_channel *coordinator_channel, **ps_channels; /* [n_ps][n_connections] */
+    uint32_t n_connections;
     sg_pool *pool;
     /* guarded by the mutex */
     pthread_mutex_t mutex;

@@ -34,6 +34,7 @@ sg_session *sg_session_create(const sg_session_options *options)
     session->random = options->random_seed;
     session->start_timeout_ms = options->start_timeout_ms;
     session->warn_after_ms = options->warn_after_ms;
+    session->connections = options->connections > 1 ? options->connections : 1;
     if (options->settings != NULL)
         sg_config_each_shared(options->settings, setting_add, &(setting_list){.session = session});
     session->setting_list = sg_xcalloc(session->n_settings + 1, sizeof(Shardgrad__V1__Setting *));

@@ -78,6 +78,7 @@ typedef struct sg_session_options {
     const char *address;       /* for people */
     const sg_config *settings; /* shared settings to compare in Hello; NULL: none. Read during create only */
     uint64_t start_timeout_ms, warn_after_ms;
+    uint64_t connections; /* to each ps: each has calls under way of its own; 0: 1 */
 } sg_session_options;
 
 sg_session *sg_session_create(const sg_session_options *options);

@@ -182,7 +182,7 @@ typedef enum sg_session_state {
 struct sg_session {
     char *job, *address;
     uint32_t worker;
-    uint64_t life, random, start_timeout_ms, warn_after_ms;
+    uint64_t life, random, start_timeout_ms, warn_after_ms, connections;
     Shardgrad__V1__Setting *settings;
     Shardgrad__V1__Setting **setting_list;
     size_t n_settings;

@@ -46,9 +46,12 @@ void sg_transport_connect(sg_client *client)
     client->data = sg_rpc_client_create(
         &(sg_rpc_client_options){.threads = 1, .message_bytes = facts.message_bytes, .log = &client->log});
     client->coordinator_channel = sg_rpc_client_channel(client->data, sg_session_ps_address(client->session, 0));
-    client->ps_channels = sg_xcalloc(facts.n_ps, sizeof(sg_rpc_channel *));
-    for (uint32_t ps = 0; ps < facts.n_ps; ps++)
-        client->ps_channels[ps] = sg_rpc_client_channel(client->data, sg_session_ps_address(client->session, ps));
+    client->n_connections = (uint32_t)client->config->connections;
+    const uint32_t n_channels = facts.n_ps * client->n_connections;
+    client->ps_channels = sg_xcalloc(n_channels, sizeof(sg_rpc_channel *));
+    for (uint32_t i = 0; i < n_channels; i++)
+        client->ps_channels[i] =
+            sg_rpc_client_channel(client->data, sg_session_ps_address(client->session, i / client->n_connections));
 }
 
 void sg_transport_close(sg_client *client)
@@ -80,6 +83,12 @@ static sg_status hello_channel(sg_client *client, sg_rpc_channel **channel, sg_e
     return SG_OK;
 }
 
+/* Messages take turns. */
+static sg_rpc_channel *data_channel(const sg_client *client, const sg_session_action *action)
+{
+    return client->ps_channels[action->target * client->n_connections + action->call % client->n_connections];
+}
+
 static sg_status channel_of(sg_client_call *call, sg_rpc_channel **channel, sg_error *err)
 {
     sg_client *client = call->client;
@@ -92,7 +101,7 @@ static sg_status channel_of(sg_client_call *call, sg_rpc_channel **channel, sg_e
         return SG_OK;
     default:
         *channel = call->action.target == SG_SESSION_COORDINATOR ? client->coordinator_channel
-                                                                 : client->ps_channels[call->action.target];
+                                                                 : data_channel(client, &call->action);
         return SG_OK;
     }
 }
