@@ -276,12 +276,23 @@ void sg_session_pull_add(sg_session *session, sg_session_task *task, sg_session_
     sg_session_pack(session, slices, n_slices, pull_add, &pull);
 }
 
+/* Is this worker the only member of the step that makes the version? */
+static bool makes_alone(const sg_session *session, uint32_t group, uint64_t version)
+{
+    const sg_session_group *of = &session->groups[group];
+    for (uint32_t i = 0; i < of->n_held; i++)
+        if (of->held[i].ticket->step.step + 1 == version)
+            return of->held[i].ticket->size == 1;
+    return false;
+}
+
 /* What this worker's own push is a part of may have to wait for others'; all else is there, or soon will be. */
 static sg_session_lane_kind pull_kind(const sg_session *session, uint64_t version, const uint32_t *slices, size_t n)
 {
     for (size_t i = 0; i < n && sg_session_is_sync(session) && version > 0; i++)
         if (session->slices[slices[i]].trained && session->slices[slices[i]].pushed >= version)
-            return SG_SESSION_LANE_PARKED;
+            return makes_alone(session, session->plan->slices[slices[i]].group, version) ? SG_SESSION_LANE_DOWN
+                                                                                         : SG_SESSION_LANE_PARKED;
     return SG_SESSION_LANE_DOWN;
 }
 
