@@ -8,11 +8,11 @@
 
 #include "worker/client/session_internal.h"
 
-/* What is under way of UP and of DOWN for each connection: two messages, or as many small ones as are together no more
+/* What is under way of UP and of DOWN: two messages on each connection, or as many small ones as are together no more
  * than two usual ones. Measured with messages of 1 MiB on one machine: with three on one connection the processor's
  * caches do not hold what is on its way any more, and a gigabyte costs a quarter more of its time; with eight, half as
- * much again. For the same reason the ps share it, and so do the members of a step: whichever side has fewer links is
- * the one to keep busy, and the other side's number does that. */
+ * much again. Where there are several ps they share what several connections allow, but each has two: one would wait
+ * for its answer with nothing behind it. */
 #define FEW_MESSAGES    2u
 #define MANY_MESSAGES   16u
 #define UNDER_WAY_BYTES (2u << 20)
@@ -200,10 +200,9 @@ static bool has_room(const sg_session *session, const sg_session_lane *lane, sg_
 {
     if (kind == SG_SESSION_LANE_PARKED)
         return lane->n_active < PARKED_MESSAGES;
-    const uint64_t n_sharing = session->members > session->n_ps ? session->members : session->n_ps;
-    const uint64_t few = (FEW_MESSAGES * session->connections + n_sharing - 1) / n_sharing;
-    return lane->n_active < few || (lane->n_active < MANY_MESSAGES * session->connections &&
-                                    lane->active_bytes + bytes <= UNDER_WAY_BYTES * session->connections / n_sharing);
+    const uint64_t share = (session->connections + session->n_ps - 1) / session->n_ps;
+    return lane->n_active < FEW_MESSAGES * share ||
+           (lane->n_active < MANY_MESSAGES * share && lane->active_bytes + bytes <= UNDER_WAY_BYTES * share);
 }
 
 static void lane_send(sg_session *session, sg_session_lane *lane, uint64_t now_ms)

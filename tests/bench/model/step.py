@@ -1,7 +1,7 @@
 """One synchronous exchange, message by message, as the product does it.
 
-Worker: the caller's thread sends the first messages of every lane (a lane is a worker and a ps; at most WINDOW pushes of it
-are under way), a poller thread receives, copies into the value buffers, and sends what the window then admits. Ps: an rpc
+Worker: the caller's thread sends the first messages of every lane (a lane is a worker and a ps; at most window() pushes of
+it are under way), a poller thread receives, copies into the value buffers, and sends what the window then admits. Ps: an rpc
 thread receives a message as one contribution; the last contribution of a slice makes it run the fused pass there and then.
 How the values come back is the method:
 
@@ -17,8 +17,7 @@ from functools import partial
 
 from .engine import Clock, Host, Port
 
-WINDOW = 8         # pushes under way in a lane
-PULL_WINDOW = 32   # and pulls
+PULL_WINDOW = 32   # pulls under way in a lane
 SMALL_BYTES = 400  # what a message without data takes on the wire
 
 _Piece = namedtuple("_Piece", "thread out_s tx_bytes rx_bytes in_s ends apart then")
@@ -30,6 +29,11 @@ class Network:
     bytes_per_s: float
     latency_s: float
     cores: int = 8
+
+
+def window(n_ps):
+    """Pushes under way in a lane: two on each of two connections, which several ps share."""
+    return 4 if n_ps == 1 else 2
 
 
 class Ps:
@@ -67,7 +71,7 @@ class Worker:
         self.missing = sum(len(lane.ps.slices) for lane in self.lanes)
         for lane in self.lanes:
             lane.begin(self.step)
-        for _ in range(WINDOW):
+        for _ in range(self.run.window):
             for lane in self.lanes:
                 lane.push_next(self.user)
         for _ in range(PULL_WINDOW):
@@ -149,7 +153,7 @@ class Lane:
     # --- push ---
 
     def push_next(self, thread):
-        if self.to_push and self.pushing < WINDOW:
+        if self.to_push and self.pushing < self.run.window:
             self.pushing += 1
             key = self.to_push.popleft()
             self._up(thread, self.ps.slices[key[1]], partial(self._contribute, key))
@@ -241,6 +245,7 @@ class Run:
         self.pulls_apart = pulls_apart
         self.n_steps = n_steps
         self.n_workers = shape.n_workers
+        self.window = window(shape.n_ps)
         self.shared = Host(self.clock, costs.cores) if network is None else None
         self.ps = [Ps(self, ps, self.shared) for ps in shape.ps if ps.slices or ps.coordinates]
         self.workers = [Worker(self, i, k, self.shared) for i, k in enumerate(shape.workers)]
