@@ -159,7 +159,7 @@ Test(span, going_back_brings_to_the_byte_that_was_read_before)
             size_t n_bytes = sg_seed_below(&seed, limit - at + 1);
             char out[8];
             cr_assert(sg_span_reader_read(&reader, out, n_bytes));
-            cr_assert_eq(memcmp(out, "abcdefgh" + at, n_bytes), 0, "seed %lu", seed.first);
+            cr_assert_eq(memcmp(out, &"abcdefgh"[at], n_bytes), 0, "seed %lu", seed.first);
             size_t back = sg_seed_below(&seed, at + n_bytes + 1);
             sg_span_reader_back(&reader, back);
             at += n_bytes - back;

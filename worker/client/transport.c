@@ -86,7 +86,7 @@ static sg_status hello_channel(sg_client *client, sg_rpc_channel **channel, sg_e
 /* Messages take turns. */
 static sg_rpc_channel *data_channel(const sg_client *client, const sg_session_action *action)
 {
-    return client->ps_channels[action->target * client->n_connections + action->call % client->n_connections];
+    return client->ps_channels[(size_t)action->target * client->n_connections + action->call % client->n_connections];
 }
 
 static sg_status channel_of(sg_client_call *call, sg_rpc_channel **channel, sg_error *err)

@@ -83,7 +83,7 @@ sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank
     memset(added.gradient, 0, n_bytes);
     added.name = sg_xstrdup(name);
     model->variables = sg_xrealloc(model->variables, model->n_variables + 1, sizeof *model->variables);
-    model->tensors = sg_xrealloc(model->tensors, model->n_variables + 1, sizeof *model->tensors);
+    model->tensors = sg_xrealloc(model->tensors, model->n_variables + 1, sizeof(sg_tensor *));
     model->tensors[model->n_variables] = NULL;
     model->variables[model->n_variables++] = added;
     return SG_OK;

@@ -160,7 +160,7 @@ sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, b
 /* Notes which of the inputs are variables. */
 static void note_uses(sg_tape *tape, step *s, const sg_tape_layer *layer)
 {
-    s->variables = sg_tape_alloc(tape, layer->n_inputs * sizeof(*s->variables));
+    s->variables = sg_tape_alloc(tape, layer->n_inputs * sizeof(variable *));
     for (size_t i = 0; s->variables && i < layer->n_inputs; i++) {
         if (!layer->inputs[i]->is_variable || !layer->inputs[i]->needs_gradient)
             continue;
