@@ -183,6 +183,7 @@ struct sg_session {
     char *job, *address;
     uint32_t worker;
     uint64_t life, random, start_timeout_ms, warn_after_ms, connections;
+    uint32_t members; /* of the newest step that was given; 0: none was */
     Shardgrad__V1__Setting *settings;
     Shardgrad__V1__Setting **setting_list;
     size_t n_settings;

@@ -11,8 +11,8 @@
 /* What is under way of UP and of DOWN: two messages on each connection, or as many small ones as are together no more
  * than two usual ones. Measured with messages of 1 MiB on one machine: with three on one connection the processor's
  * caches do not hold what is on its way any more, and a gigabyte costs a quarter more of its time; with eight, half as
- * much again. Where there are several ps they share what several connections allow, but each has two: one would wait
- * for its answer with nothing behind it. */
+ * much again. Where there are several ps, or several members of a step, they share what several connections allow, but
+ * each has two: one would wait for its answer with nothing behind it. */
 #define FEW_MESSAGES    2u
 #define MANY_MESSAGES   16u
 #define UNDER_WAY_BYTES (2u << 20)
@@ -200,7 +200,8 @@ static bool has_room(const sg_session *session, const sg_session_lane *lane, sg_
 {
     if (kind == SG_SESSION_LANE_PARKED)
         return lane->n_active < PARKED_MESSAGES;
-    const uint64_t share = (session->connections + session->n_ps - 1) / session->n_ps;
+    const uint64_t n_sharing = session->members > session->n_ps ? session->members : session->n_ps;
+    const uint64_t share = (session->connections + n_sharing - 1) / n_sharing;
     return lane->n_active < FEW_MESSAGES * share ||
            (lane->n_active < MANY_MESSAGES * share && lane->active_bytes + bytes <= UNDER_WAY_BYTES * share);
 }

@@ -108,6 +108,7 @@ static sg_step ticket_give(sg_session *session, sg_session_group *group, sg_sess
 {
     const uint64_t step = held->ticket->step.step;
     held->given = true;
+    session->members = held->ticket->size;
     group->n_ready = 0;
     for (uint32_t i = 0; i < group->n_slices && sg_session_is_sync(session); i++)
         group->n_ready += slice_is_ready(&session->slices[group->slices[i]], step);

@@ -18,7 +18,7 @@ def terms(costs, n_workers, n_ps, n_bytes, network, slice_bytes=shape.MIB, rpc_t
     # A pull stands behind the pushes of its lane, unless it has a connection of its own or there is none to wait for.
     overlaps = pulls_apart or n_workers == 1
     # The caller's thread sends what the windows admit at once, the poller the rest; it alone receives.
-    at_once = min(1, window(n_ps) / messages)
+    at_once = min(1, window(n_workers, n_ps) / messages)
     send = n_bytes * costs.client_out_s_per_byte + n_slices * costs.client_call_s / 2
     receive = n_bytes * costs.client_in_s_per_byte + n_slices * (calls - 0.5) * costs.client_call_s
     worker_cpu = max(at_once * send, (1 - at_once) * send + receive) if overlaps else send + receive
@@ -27,7 +27,7 @@ def terms(costs, n_workers, n_ps, n_bytes, network, slice_bytes=shape.MIB, rpc_t
             (n_workers + 2) * n_bytes * costs.pass_s_per_byte + n_workers * costs.ticket_s
         return {"ps CPU": ps_cpu, "worker CPU": worker_cpu, "cores": (total_ps + n_workers * (send + receive)) / costs.cores}
     # Values flow while gradients come, except those of one slice, or of those behind whose pushes the pulls stand.
-    behind = 1 if overlaps else max(1, min(messages, window(n_ps)) - 1)
+    behind = 1 if overlaps else max(1, min(messages, window(n_workers, n_ps)) - 1)
     both_ways = 1 + behind / messages
     wire = both_ways / network.bytes_per_s
     return {

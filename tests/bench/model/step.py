@@ -31,9 +31,9 @@ class Network:
     cores: int = 8
 
 
-def window(n_ps):
-    """Pushes under way in a lane: two on each of two connections, which several ps share."""
-    return 4 if n_ps == 1 else 2
+def window(n_workers, n_ps):
+    """Pushes under way in a lane: two on each of two connections, which several ps, or workers, share."""
+    return 4 if max(n_workers, n_ps) == 1 else 2
 
 
 class Ps:
@@ -245,7 +245,7 @@ class Run:
         self.pulls_apart = pulls_apart
         self.n_steps = n_steps
         self.n_workers = shape.n_workers
-        self.window = window(shape.n_ps)
+        self.window = window(shape.n_workers, shape.n_ps)
         self.shared = Host(self.clock, costs.cores) if network is None else None
         self.ps = [Ps(self, ps, self.shared) for ps in shape.ps if ps.slices or ps.coordinates]
         self.workers = [Worker(self, i, k, self.shared) for i, k in enumerate(shape.workers)]
