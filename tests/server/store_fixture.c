@@ -426,3 +426,17 @@ void fixture_answer_deinit(fixture_answer *answer)
     answer->values = NULL;
     answer->n_values = 0;
 }
+
+void fixture_stop(fixture *f)
+{
+    sg_store_fail_pulls(f->store, SG_STOPPED, "stopped");
+    fixture_deinit(f);
+}
+
+void fixture_expect_refused(fixture *f, const fixture_push *push, sg_status want, const char *text)
+{
+    sg_error err = {0};
+    sg_status got = fixture_send(f, push, NULL, NULL, &err);
+    cr_assert_eq(got, want, "got %s: %s", sg_status_name(got), err.message);
+    cr_assert_not_null(strstr(err.message, text), "'%s' does not say '%s'", err.message, text);
+}

@@ -53,6 +53,8 @@ sg_store_options fixture_options(sg_mode mode, sg_rule rule);
 void fixture_init(fixture *f, const sg_store_options *options);
 /* Asserts that every message that was held was let go of. */
 void fixture_deinit(fixture *f);
+/* Ends the pulls that are parked first. */
+void fixture_stop(fixture *f);
 
 /* Orders; each asserts that it is acknowledged. */
 void fixture_declare(fixture *f, const fixture_variable *variables, size_t n, uint32_t n_ps);
@@ -90,6 +92,8 @@ sg_status fixture_send(fixture *f, const fixture_push *push, uint32_t *non_finit
 sg_status fixture_send_for(fixture *f, const fixture_push *push, sg_store_pushed *pushed, sg_error *err);
 /* The answer is there when it returns; n is 0 where the push was only acknowledged. At most 64 slices. */
 void fixture_push_pull(fixture *f, const fixture_push *push, fixture_answer *answer);
+/* Sends and asserts that it is refused with `want` and a message that has `text` in it. */
+void fixture_expect_refused(fixture *f, const fixture_push *push, sg_status want, const char *text);
 /* Sends and asserts OK. */
 void fixture_push_ok(fixture *f, uint32_t worker, uint64_t step, uint64_t members, const float *values,
                      size_t n_values);

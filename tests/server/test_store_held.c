@@ -5,21 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store_fixture.h"
+#include "store_weight.h"
 #include "tests/support/seed.h"
 
 TestSuite(store_held, .timeout = 60);
 
-/* Two slices of 16 and one of 8 elements. */
-static const fixture_variable variables[] = {{"weight", 40, 0, false}};
-static const uint32_t all_slices[] = {0, 1, 2};
-static const float ones[40] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                               1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-
 static void start_with(fixture *f, const sg_store_options *options, uint32_t n_workers)
 {
     fixture_init(f, options);
-    fixture_start(f, variables, 1, n_workers, 0.0f);
+    fixture_start(f, weight_variables, 1, n_workers, 0.0f);
 }
 
 static void start(fixture *f, uint32_t n_workers)
@@ -28,16 +22,10 @@ static void start(fixture *f, uint32_t n_workers)
     start_with(f, &options, n_workers);
 }
 
-static void stop(fixture *f)
-{
-    sg_store_fail_pulls(f->store, SG_STOPPED, "stopped");
-    fixture_deinit(f);
-}
-
 static void push_all(fixture *f, uint32_t worker, uint64_t step, uint64_t members)
 {
-    fixture_push push = fixture_a_push(worker, step, members, ones, 40);
-    push.slices = all_slices;
+    fixture_push push = fixture_a_push(worker, step, members, weight_ones, 40);
+    push.slices = weight_slices;
     push.n_slices = 3;
     sg_error err = {0};
     cr_assert_eq(fixture_send(f, &push, NULL, NULL, &err), SG_OK, "%s", err.message);
@@ -45,7 +33,7 @@ static void push_all(fixture *f, uint32_t worker, uint64_t step, uint64_t member
 
 static void push_one(fixture *f, uint32_t worker, uint32_t slice, uint64_t step, uint64_t members)
 {
-    fixture_push push = fixture_a_push(worker, step, members, ones, slice == 2 ? 8 : 16);
+    fixture_push push = fixture_a_push(worker, step, members, weight_ones, slice == 2 ? 8 : 16);
     push.slices = &slice;
     sg_error err = {0};
     cr_assert_eq(fixture_send(f, &push, NULL, NULL, &err), SG_OK, "%s", err.message);
@@ -60,7 +48,7 @@ static void expect_held(const fixture *f, unsigned n_held, unsigned n_let_go)
 static void expect_value(fixture *f, uint64_t version, float want)
 {
     fixture_answer answer;
-    fixture_pull(f, 0, all_slices, 3, version, 1000, &answer);
+    fixture_pull(f, 0, weight_slices, 3, version, 1000, &answer);
     cr_assert_eq(answer.status, SG_OK, "%s", answer.message);
     for (size_t i = 0; i < answer.n_values; i++)
         cr_assert_eq(answer.values[i], want, "element %zu is %g, want %g", i, answer.values[i], want);
@@ -79,7 +67,7 @@ Test(store_held, a_message_is_held_once_for_all_its_slices_until_the_last_of_the
     push_one(&f, 1, 2, 0, 0x3);
     expect_held(&f, 1, 1);
     expect_value(&f, 1, -1.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, the_contribution_that_completes_its_round_is_never_held)
@@ -90,7 +78,7 @@ Test(store_held, the_contribution_that_completes_its_round_is_never_held)
         push_all(&f, 0, step, 0x1);
     expect_held(&f, 0, 0);
     expect_value(&f, 3, -3.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, a_message_of_which_some_slices_wait_is_held_for_those)
@@ -106,7 +94,7 @@ Test(store_held, a_message_of_which_some_slices_wait_is_held_for_those)
     push_one(&f, 1, 2, 0, 0x3);
     expect_held(&f, 2, 2);
     expect_value(&f, 1, -1.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, repeats_and_refused_pushes_hold_nothing)
@@ -116,8 +104,9 @@ Test(store_held, repeats_and_refused_pushes_hold_nothing)
     push_all(&f, 0, 0, 0x3);
     push_all(&f, 0, 0, 0x3);
     expect_held(&f, 1, 0);
-    fixture_push early = fixture_a_push(0, 1, 0x3, ones, 16), differs = fixture_a_push(1, 0, 0x3, ones, 40);
-    differs.slices = all_slices;
+    fixture_push early = fixture_a_push(0, 1, 0x3, weight_ones, 16),
+                 differs = fixture_a_push(1, 0, 0x3, weight_ones, 40);
+    differs.slices = weight_slices;
     differs.n_slices = 3;
     differs.hyper = 1;
     differs.learning_rate = 0.5f;
@@ -127,7 +116,7 @@ Test(store_held, repeats_and_refused_pushes_hold_nothing)
     expect_held(&f, 1, 0);
     push_all(&f, 1, 0, 0x3);
     expect_held(&f, 1, 1);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, what_weighs_nothing_is_not_held)
@@ -135,9 +124,9 @@ Test(store_held, what_weighs_nothing_is_not_held)
     fixture f;
     start(&f, 2);
     float values[16];
-    memcpy(values, ones, sizeof values);
+    memcpy(values, weight_ones, sizeof values);
     values[3] = NAN;
-    fixture_push bad = fixture_a_push(0, 0, 0x3, values, 16), idle = fixture_a_push(1, 0, 0x3, ones, 16);
+    fixture_push bad = fixture_a_push(0, 0, 0x3, values, 16), idle = fixture_a_push(1, 0, 0x3, weight_ones, 16);
     idle.weight = 0;
     size_t n_non_finite;
     sg_error err;
@@ -146,11 +135,11 @@ Test(store_held, what_weighs_nothing_is_not_held)
     cr_assert_eq(f.n_held, f.n_let_go);
     cr_assert_eq(fixture_send(&f, &idle, NULL, NULL, &err), SG_OK);
     fixture_answer answer;
-    fixture_pull(&f, 0, all_slices, 1, 1, 1000, &answer);
+    fixture_pull(&f, 0, weight_slices, 1, 1, 1000, &answer);
     cr_assert_eq(answer.values[0], 0.0f);
     fixture_answer_deinit(&answer);
     cr_assert_eq(f.n_held, f.n_let_go);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, an_excuse_that_closes_the_round_lets_the_others_go)
@@ -162,7 +151,7 @@ Test(store_held, an_excuse_that_closes_the_round_lets_the_others_go)
     fixture_excuse(&f, 1, FIXTURE_INCARNATION(2), &step, 1, 0x3);
     expect_held(&f, 1, 1);
     expect_value(&f, 1, -1.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, what_a_fenced_worker_contributed_before_counts_from_where_it_lies)
@@ -175,7 +164,7 @@ Test(store_held, what_a_fenced_worker_contributed_before_counts_from_where_it_li
     push_all(&f, 0, 0, 0x3);
     expect_held(&f, 1, 1);
     expect_value(&f, 1, -1.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, the_end_lets_go_of_what_still_waits)
@@ -190,7 +179,7 @@ Test(store_held, the_end_lets_go_of_what_still_waits)
     fixture_deinit(&f);
     start(&f, 2);
     push_all(&f, 0, 0, 0x3);
-    stop(&f); /* which asserts that it was let go of */
+    fixture_stop(&f); /* which asserts that it was let go of */
 }
 
 /* 16 KiB are counted beside the bytes of a message. */
@@ -214,7 +203,7 @@ Test(store_held, beyond_its_bound_contributions_are_copied_and_count_the_same)
         push_one(&f, 1, 2, step, 0x7);
         expect_value(&f, step + 1, -(float)(step + 1));
     }
-    stop(&f);
+    fixture_stop(&f);
 }
 
 /* 48 KiB beside 64 bytes of data: two of them fit, with the 16 KiB of each. */
@@ -233,7 +222,7 @@ Test(store_held, a_message_is_counted_with_all_that_it_keeps_in_memory)
     push_all(&f, 1, 0, 0x3);
     expect_held(&f, 2, 2);
     expect_value(&f, 1, -1.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, a_message_that_is_nearly_all_head_is_copied)
@@ -250,7 +239,7 @@ Test(store_held, a_message_that_is_nearly_all_head_is_copied)
     push_all(&f, 1, 0, 0x3);
     expect_held(&f, 2, 2);
     expect_value(&f, 1, -1.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, nothing_is_held_where_nothing_may_be)
@@ -263,7 +252,7 @@ Test(store_held, nothing_is_held_where_nothing_may_be)
     push_all(&f, 1, 0, 0x3);
     expect_held(&f, 0, 0);
     expect_value(&f, 1, -1.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 /* --- the same bits from everywhere --- */
@@ -286,7 +275,7 @@ static fixture_push contribution(uint64_t seed, uint32_t worker, uint64_t step, 
     if (sg_seed_below(&random, 3) == 0)
         values[sg_seed_below(&random, 40)] = sg_seed_below(&random, 2) ? NAN : -INFINITY;
     fixture_push push = fixture_a_push(worker, step, (1u << N_WORKERS) - 1, values, 40);
-    push.slices = all_slices;
+    push.slices = weight_slices;
     push.n_slices = 3;
     push.weight = sg_seed_below(&random, 5);
     push.learning_rate = 0.1f;
@@ -318,7 +307,7 @@ static void train(sg_rule rule, uint64_t seed, sg_seed *order, uint64_t held_byt
         }
     }
     fixture_answer answer;
-    fixture_pull(&f, 0, all_slices, 3, N_STEPS, 1000, &answer);
+    fixture_pull(&f, 0, weight_slices, 3, N_STEPS, 1000, &answer);
     cr_assert_eq(answer.status, SG_OK, "%s", answer.message);
     memcpy(out->values, answer.values, sizeof out->values);
     fixture_answer_deinit(&answer);
@@ -326,7 +315,7 @@ static void train(sg_rule rule, uint64_t seed, sg_seed *order, uint64_t held_byt
     sg_store_report(f.store, &report);
     out->n_non_finite = report.non_finite;
     sg_store_report_deinit(&report);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_held, values_and_reports_have_the_same_bits_wherever_contributions_waited)

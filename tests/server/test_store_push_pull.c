@@ -3,36 +3,19 @@
 #include <math.h>
 #include <string.h>
 
-#include "store_fixture.h"
+#include "store_weight.h"
 
 TestSuite(store_push_pull, .timeout = 30);
 
-/* Two slices of 16 and one of 8 elements; a frozen variable (slice 3). */
-static const fixture_variable variables[] = {{"weight", 40, 0, false}, {"table", 4, 0, true}};
-static const uint32_t all_weight[] = {0, 1, 2};
-static float ones[40], twos[40];
-
 static void start(fixture *f, sg_mode mode, uint32_t n_workers)
 {
-    for (size_t i = 0; i < SG_ARRAY_LEN(ones); i++) {
-        ones[i] = 1;
-        twos[i] = 2;
-    }
-    sg_store_options options = fixture_options(mode, SG_RULE_SGD);
-    fixture_init(f, &options);
-    fixture_start(f, variables, 2, n_workers, 0.0f);
-}
-
-static void stop(fixture *f)
-{
-    sg_store_fail_pulls(f->store, SG_STOPPED, "stopped");
-    fixture_deinit(f);
+    weight_start(f, mode, weight_variables, 2, n_workers, 0.0f);
 }
 
 static fixture_push whole_push(uint32_t worker, uint64_t step, uint64_t members, const float *values)
 {
     fixture_push push = fixture_a_push(worker, step, members, values, 40);
-    push.slices = all_weight;
+    push.slices = weight_slices;
     push.n_slices = 3;
     return push;
 }
@@ -70,13 +53,13 @@ Test(store_push_pull, the_contribution_that_closes_the_rounds_brings_their_versi
     fixture f;
     fixture_answer answer;
     start(&f, SG_MODE_SYNC, 2);
-    fixture_push first = whole_push(0, 0, 0x3, ones), last = whole_push(1, 0, 0x3, twos);
+    fixture_push first = whole_push(0, 0, 0x3, weight_ones), last = whole_push(1, 0, 0x3, weight_twos);
     fixture_push_pull(&f, &first, &answer);
     expect_bare(&answer);
     fixture_push_pull(&f, &last, &answer);
     expect_values(&answer, 1, -1.5f);
     expect_counts(&f, 2, 1);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_push_pull, a_repeat_brings_the_versions_while_they_are_there)
@@ -84,7 +67,7 @@ Test(store_push_pull, a_repeat_brings_the_versions_while_they_are_there)
     fixture f;
     fixture_answer answer;
     start(&f, SG_MODE_SYNC, 1);
-    fixture_push push = whole_push(0, 0, 0x1, ones), next = whole_push(0, 1, 0x1, ones);
+    fixture_push push = whole_push(0, 0, 0x1, weight_ones), next = whole_push(0, 1, 0x1, weight_ones);
     for (int i = 0; i < 3; i++) {
         fixture_push_pull(&f, &push, &answer);
         expect_values(&answer, 1, -1.0f);
@@ -98,7 +81,7 @@ Test(store_push_pull, a_repeat_brings_the_versions_while_they_are_there)
     expect_values(&answer, 3, -3.0f);
     fixture_push_pull(&f, &push, &answer); /* it is gone, and no other version is an answer */
     expect_bare(&answer);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_push_pull, one_version_that_is_missing_leaves_all_of_them_for_a_pull)
@@ -107,7 +90,7 @@ Test(store_push_pull, one_version_that_is_missing_leaves_all_of_them_for_a_pull)
     fixture_answer answer;
     start(&f, SG_MODE_SYNC, 2);
     static const uint32_t first_two[] = {0, 1};
-    fixture_push some = fixture_a_push(0, 0, 0x3, ones, 32), all = whole_push(1, 0, 0x3, ones);
+    fixture_push some = fixture_a_push(0, 0, 0x3, weight_ones, 32), all = whole_push(1, 0, 0x3, weight_ones);
     some.slices = first_two;
     some.n_slices = 2;
     fixture_push_pull(&f, &some, &answer);
@@ -115,14 +98,14 @@ Test(store_push_pull, one_version_that_is_missing_leaves_all_of_them_for_a_pull)
     fixture_push_pull(&f, &all, &answer); /* closes two rounds of three */
     expect_bare(&answer);
     static const uint32_t third = 2;
-    some = fixture_a_push(0, 0, 0x3, ones, 8);
+    some = fixture_a_push(0, 0, 0x3, weight_ones, 8);
     some.slices = &third;
     fixture_push_pull(&f, &some, &answer);
     cr_assert_eq(answer.n, 1);
     fixture_answer_deinit(&answer);
     fixture_push_pull(&f, &all, &answer);
     expect_values(&answer, 1, -1.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_push_pull, async_it_brings_the_newest)
@@ -130,14 +113,14 @@ Test(store_push_pull, async_it_brings_the_newest)
     fixture f;
     fixture_answer answer;
     start(&f, SG_MODE_ASYNC, 2);
-    fixture_push push = whole_push(0, 0, 0x1, ones), other = whole_push(1, 1, 0x2, twos);
+    fixture_push push = whole_push(0, 0, 0x1, weight_ones), other = whole_push(1, 1, 0x2, weight_twos);
     fixture_push_pull(&f, &push, &answer);
     expect_values(&answer, 1, -1.0f);
     fixture_push_pull(&f, &other, &answer);
     expect_values(&answer, 2, -3.0f);
     fixture_push_pull(&f, &push, &answer); /* a repeat */
     expect_values(&answer, 2, -3.0f);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_push_pull, it_is_refused_as_a_push_is_and_stores_nothing)
@@ -146,22 +129,22 @@ Test(store_push_pull, it_is_refused_as_a_push_is_and_stores_nothing)
     fixture_answer answer;
     start(&f, SG_MODE_SYNC, 1);
     static const uint32_t frozen[] = {0, 1, 3};
-    fixture_push push = whole_push(0, 0, 0x1, ones);
+    fixture_push push = whole_push(0, 0, 0x1, weight_ones);
     push.slices = frozen;
     push.n_values = 36;
     fixture_push_pull(&f, &push, &answer);
     cr_assert_eq(answer.status, SG_INVALID);
     cr_assert_not_null(strstr(answer.message, "variable 'table' is frozen"), "%s", answer.message);
-    push = whole_push(0, 1, 0x1, ones);
+    push = whole_push(0, 1, 0x1, weight_ones);
     fixture_push_pull(&f, &push, &answer);
     cr_assert_eq(answer.status, SG_EARLY, "%s", answer.message);
-    push = whole_push(0, 0, 0x1, ones);
+    push = whole_push(0, 0, 0x1, weight_ones);
     push.incarnation++;
     fixture_push_pull(&f, &push, &answer);
     cr_assert_eq(answer.status, SG_FENCED, "%s", answer.message);
     cr_assert_eq(answer.n, 0);
     expect_counts(&f, 0, 0);
-    stop(&f);
+    fixture_stop(&f);
 }
 
 Test(store_push_pull, what_is_not_finite_is_named_and_left_out_of_the_values)
@@ -169,7 +152,7 @@ Test(store_push_pull, what_is_not_finite_is_named_and_left_out_of_the_values)
     fixture f;
     start(&f, SG_MODE_SYNC, 1);
     float values[40];
-    memcpy(values, ones, sizeof values);
+    memcpy(values, weight_ones, sizeof values);
     values[17] = NAN;
     fixture_push push = whole_push(0, 0, 0x1, values);
     for (int i = 0; i < 2; i++) { /* and a repeat */
@@ -187,5 +170,5 @@ Test(store_push_pull, what_is_not_finite_is_named_and_left_out_of_the_values)
             sg_version_release(versions[k]);
         }
     }
-    stop(&f);
+    fixture_stop(&f);
 }
