@@ -168,11 +168,6 @@ uint64_t sg_rpc_server_may_hold_bytes(uint64_t message_bytes)
     return sg_rpc_args_quota_bytes(message_bytes) / 4;
 }
 
-sg_pool *sg_rpc_server_pool(const sg_rpc_server *server)
-{
-    return server->pool;
-}
-
 void sg_rpc_server_set_serving(sg_rpc_server *server, bool serving)
 {
     atomic_store(&server->serving, serving);

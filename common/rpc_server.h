@@ -41,8 +41,6 @@ uint16_t sg_rpc_server_port(const sg_rpc_server *server);
 /* How many bytes of requests may be held by sg_rpc_call_take_request, all together: a quarter of the memory with which
  * a server of this message_bytes receives. With more than that gRPC would begin to slow down who sends. */
 uint64_t sg_rpc_server_may_hold_bytes(uint64_t message_bytes);
-/* What its calls and messages are made of, for what belongs to them. */
-sg_pool *sg_rpc_server_pool(const sg_rpc_server *server);
 
 /* What the health service says from now on: SERVING or NOT_SERVING (as it begins). Any thread. */
 void sg_rpc_server_set_serving(sg_rpc_server *server, bool serving);

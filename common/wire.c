@@ -146,7 +146,8 @@ static recipe recipe_make(const ProtobufCMessage *head, const sg_wire_piece *pie
     return made;
 }
 
-void sg_wire_release_pieces(const sg_wire_piece *pieces, size_t n_pieces)
+/* Pays the releases of pieces that will not be sent. */
+static void release_pieces(const sg_wire_piece *pieces, size_t n_pieces)
 {
     for (size_t i = 0; i < n_pieces; i++)
         pieces[i].release(pieces[i].owner);
@@ -216,7 +217,7 @@ sg_status sg_wire_pack_into(sg_pool *pool, const ProtobufCMessage *head, const s
     recipe of = recipe_make(head, pieces, n_pieces);
     sg_pool_buffer *buffer = of.head_bytes <= SG_WIRE_HEAD_BYTES ? block_get(pool, &of) : NULL;
     if (buffer == NULL) {
-        sg_wire_release_pieces(pieces, n_pieces);
+        release_pieces(pieces, n_pieces);
         if (of.head_bytes > SG_WIRE_HEAD_BYTES)
             return sg_error_set(err, SG_EXHAUSTED, "%s: %zu bytes beside its data, at most %u are allowed",
                                 head->descriptor->short_name, of.head_bytes, SG_WIRE_HEAD_BYTES);

@@ -24,7 +24,4 @@ sg_wire_message *sg_wire_message_take(sg_pool *pool, sg_wire_message *from);
 SG_MUST_USE sg_status sg_wire_pack_into(sg_pool *pool, const ProtobufCMessage *head, const sg_wire_piece *pieces,
                                         size_t n_pieces, sg_wire_message *message, sg_error *err);
 
-/* Pays the releases of pieces that will not be sent. */
-void sg_wire_release_pieces(const sg_wire_piece *pieces, size_t n_pieces);
-
 #endif

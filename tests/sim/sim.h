@@ -236,7 +236,6 @@ void sim_send(sim *s, const sim_call *call, uint64_t timeout_ms); /* takes body 
 /* The caller wants no answer any more. */
 void sim_cancel(sim *s, sim_call *call);
 void sim_answer(sim *s, sim_arrival *arrival, sg_status status, const char *text, const ProtobufCMessage *reply);
-ProtobufCMessage *sim_copy(const ProtobufCMessage *message);
 
 void sim_ps_start(sim *s, uint32_t ps);
 void sim_ps_stop(sim *s, uint32_t ps);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/status.h"
+#include "common/wire.h"
 
 #define SLOW_MS    150u
 #define USUAL_MS   15u
@@ -17,17 +18,6 @@
 /* A worker that sends slice after slice has so many calls to one ps on their way, most of which wait for others there:
  * one of those that follow must be answered at once. */
 #define SURE_AFTER_NEWS 8u
-
-ProtobufCMessage *sim_copy(const ProtobufCMessage *message)
-{
-    size_t n_bytes = protobuf_c_message_get_packed_size(message);
-    uint8_t *packed = sg_xcalloc(n_bytes + 1, 1);
-    protobuf_c_message_pack(message, packed);
-    ProtobufCMessage *copy = protobuf_c_message_unpack(message->descriptor, NULL, n_bytes, packed);
-    free(packed);
-    SG_ASSERT(copy != NULL);
-    return copy;
-}
 
 static uint64_t delay_ms(sim *s)
 {
@@ -98,7 +88,7 @@ void sim_answer(sim *s, sim_arrival *arrival, sg_status status, const char *text
     arrival->status = status;
     snprintf(arrival->text, sizeof arrival->text, "%s", text);
     if (reply != NULL)
-        arrival->reply = sim_copy(reply);
+        arrival->reply = sg_wire_head_copy(reply);
     if (status != SG_OK && text[0] == '\0')
         sim_fail(s, "a failure (%s) without a word", sg_status_name(status));
     sim_at(s, s->now_ms + delay_ms(s), on_reply, arrival, 0);

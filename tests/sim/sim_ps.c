@@ -70,7 +70,7 @@ static void order(sim *s, const sim_ps *ps, sg_coordinator_action *action)
                      .sender_life = ps->life,
                      .number = action->life,
                      .to = action->ps,
-                     .body = sim_copy(action->body)};
+                     .body = sg_wire_head_copy(action->body)};
     sim_send(s, &call, s->config->lease_ms);
 }
 

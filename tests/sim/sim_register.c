@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/status.h"
+#include "common/wire.h"
 #include "server/store.h"
 
 #define RETRY_MS         100u
@@ -51,7 +52,7 @@ static void send_register(sim *s, uint32_t index)
                      .from = index,
                      .sender_life = ps->life,
                      .to_coordinator = true,
-                     .body = sim_copy(&request.base)};
+                     .body = sg_wire_head_copy(&request.base)};
     ps->registering = true;
     ps->says_stopping = ps->stopping;
     ps->sent_ms = s->now_ms;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/status.h"
+#include "common/wire.h"
 
 /* --- the end of a process --------------------------------------------------------------------------------------- */
 
@@ -100,7 +101,7 @@ static void send(sim *s, sim_worker *worker, const sg_session_action *action)
                      .wants_values = action->method == SG_SESSION_PUSH_PULL,
                      .to = action->target == SG_SESSION_COORDINATOR ? 0 : action->target,
                      .to_coordinator = action->target == SG_SESSION_COORDINATOR,
-                     .body = sim_copy(action->body)};
+                     .body = sg_wire_head_copy(action->body)};
     lend_data(s, worker, action, &call);
     if (is_push(action->method))
         sim_oracle_sent(s, &call);
