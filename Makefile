@@ -42,7 +42,7 @@ KERNELS := $(filter-out %/ref.o,$(call obj,kernels/*.c)) $(BUILD)/obj/kernels/re
 SERVER  := $(filter-out %/main.o,$(call obj,server/*.c))
 CLIENT  := $(call obj,worker/client/*.c)
 WORKER  := $(call obj,worker/nn/*.c worker/data/*.c worker/models/*.c worker/train/*.c)
-CLI     := $(call obj,worker/cli/*.c)
+CLI     := $(call obj,worker/cli/*.c worker/cli/bench/*.c)
 ARCHIVE  = $(BUILD)/lib/libsg_$(1).a
 ALL_A   := $(foreach a,server worker client kernels common,$(call ARCHIVE,$(a)))
 YARDSTICK := $(call obj,tests/bench/yardstick*.c)
@@ -151,7 +151,7 @@ $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	    $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 	$(Q)ln -sf libshardgrad.so.$(VERSION) $@.$(SOVERSION) && ln -sf libshardgrad.so.$(SOVERSION) $@
 
-$(BUILD)/tests/bench/pass: $(addprefix $(BUILD)/obj/worker/cli/,bench_machine.o bench_pass.o)
+$(BUILD)/tests/bench/pass: $(addprefix $(BUILD)/obj/worker/cli/bench/,machine.o pass.o)
 $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(foreach a,worker client kernels common,$(call ARCHIVE,$(a)))
 	$(say) LD $@
 	$(link)

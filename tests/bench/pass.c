@@ -14,8 +14,8 @@
 
 #include "common/status.h"
 #include "kernels/update.h"
-#include "worker/cli/bench_machine.h"
-#include "worker/cli/bench_pass.h"
+#include "worker/cli/bench/machine.h"
+#include "worker/cli/bench/pass.h"
 
 #define MAX_PARTS 8
 #define REPEATS   11

@@ -1,4 +1,4 @@
-#include "worker/cli/bench_channel.h"
+#include "worker/cli/bench/channel.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "worker/cli/bench_machine.h"
+#include "worker/cli/bench/machine.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "worker/cli/bench_pass.h"
+#include "worker/cli/bench/pass.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "worker/cli/bench_process.h"
+#include "worker/cli/bench/process.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

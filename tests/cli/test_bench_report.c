@@ -1,4 +1,4 @@
-#include "worker/cli/bench_report.h"
+#include "worker/cli/bench/report.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/status.h"
-#include "worker/cli/bench_settings.h"
+#include "worker/cli/bench/settings.h"
 
 TestSuite(bench_report, .timeout = 20);
 

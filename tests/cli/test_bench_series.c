@@ -1,4 +1,4 @@
-#include "worker/cli/bench_series.h"
+#include "worker/cli/bench/series.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

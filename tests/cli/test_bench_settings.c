@@ -1,4 +1,4 @@
-#include "worker/cli/bench_settings.h"
+#include "worker/cli/bench/settings.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

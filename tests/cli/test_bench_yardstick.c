@@ -1,4 +1,4 @@
-#include "worker/cli/bench_yardstick.h"
+#include "worker/cli/bench/yardstick.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
