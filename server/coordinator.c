@@ -171,6 +171,7 @@ sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint6
         return NULL;
     }
     worker->heard_ms = c->now_ms;
+    worker->called = true;
     return worker;
 }
 

@@ -131,7 +131,8 @@ typedef struct sg_coordinator_progress {
 } sg_coordinator_progress;
 
 typedef struct sg_coordinator_past_life {
-    uint64_t life, incarnation;
+    uint64_t life; /* 0: it has another incarnation now */
+    uint64_t incarnation;
 } sg_coordinator_past_life;
 
 typedef struct sg_coordinator_worker {
@@ -141,6 +142,7 @@ typedef struct sg_coordinator_worker {
     uint32_t n_past_lives;
     char *address; /* for people; never NULL */
     uint64_t heard_ms;
+    bool called;       /* under its incarnation, so the answer to its hello has reached it */
     uint64_t declared; /* 0: not; else its place in the order of declarations */
     bool told;         /* the job's end */
 

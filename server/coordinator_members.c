@@ -87,8 +87,8 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
             worker->state = SG_COORDINATOR_WORKER_LOST;
             fence(c, index, NULL);
         }
-        worker->past_lives[worker->n_past_lives++ % SG_COORDINATOR_PAST_LIVES] =
-            (sg_coordinator_past_life){.life = worker->life, .incarnation = worker->incarnation};
+        worker->past_lives[worker->n_past_lives++ % SG_COORDINATOR_PAST_LIVES] = (sg_coordinator_past_life){
+            .life = worker->life == request->life ? 0 : worker->life, .incarnation = worker->incarnation};
     }
     free(worker->address);
     free(worker->groups);
@@ -98,10 +98,16 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
     worker->incarnation = next_incarnation(c, request->life);
     worker->state = SG_COORDINATOR_WORKER_HELLO;
     worker->declared = 0;
-    worker->asked = worker->member = worker->told = false;
+    worker->called = worker->asked = worker->member = worker->told = false;
     worker->loss = 0;
     worker->examples = 0;
     sg_coordinator_order_admit_all(c, index);
+}
+
+/* It never got the answer to its hello, which may have been lost in silence for longer than a lease. */
+static bool was_answered_in_vain(const sg_coordinator_worker *worker)
+{
+    return worker->state == SG_COORDINATOR_WORKER_LOST && !worker->called;
 }
 
 /* False: the call was failed. */
@@ -114,7 +120,7 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *re
         sg_coordinator_fail(c, call, SG_FENCED, "%s has taken the index of this process: end", name);
         return false;
     }
-    if (worker->life != request->life) {
+    if (worker->life != request->life || was_answered_in_vain(worker)) {
         if (sg_coordinator_orders_full(c)) {
             sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
             return false;

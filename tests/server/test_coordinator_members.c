@@ -335,6 +335,27 @@ Test(coordinator_members, a_hello_that_fell_silent_before_a_ps_came_goes_on)
     rig_deinit(&r);
 }
 
+/* The answer may be lost in silence; whoever never got one goes on asking. */
+Test(coordinator_members, a_life_that_never_used_the_answer_to_its_hello_may_say_it_again)
+{
+    rig r;
+    rig_init(&r, NULL);
+    rig_register_all(&r);
+    uint64_t first = rig_join(&r, 0, 7), none = 0;
+    rig_live(&r, 8000, &none);
+    cr_assert(rig_logged(&r, "lost worker=0"));
+    rig_call *hello = rig_hello(&r, 0, 7);
+    cr_assert_eq(hello->status, SG_OK, "%s", hello->text);
+    uint64_t again = ((const Shardgrad__V1__HelloResponse *)hello->body)->incarnation;
+    cr_assert_gt(again, first, "the first one is fenced by the ps");
+    cr_assert_eq(rig_join(&r, 0, 7), again);
+    rig_failed(rig_heartbeat(&r, first), SG_FENCED, "superseded");
+    cr_assert_eq(rig_heartbeat(&r, again)->status, SG_OK);
+    rig_live(&r, 8000, &none);
+    rig_failed(rig_hello(&r, 0, 7), SG_FENCED, "given up for lost");
+    rig_deinit(&r);
+}
+
 Test(coordinator_members, a_heartbeat_counts_the_live)
 {
     rig r;
