@@ -293,6 +293,12 @@ sg_status sg_bench_cluster_do(sg_bench_cluster *c, sg_bench_command command, uin
     return status;
 }
 
+sg_status sg_bench_cluster_do_unmeasured(sg_bench_cluster *c, sg_bench_command command, uint32_t n_times, sg_error *err)
+{
+    sg_bench_sample sample;
+    return sg_bench_cluster_do(c, command, n_times, &sample, NULL, err);
+}
+
 sg_status sg_bench_cluster_memory(sg_bench_cluster *c, uint64_t *resident_bytes, uint64_t *peak_bytes, sg_error *err)
 {
     *resident_bytes = *peak_bytes = 0;

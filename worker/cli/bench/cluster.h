@@ -36,6 +36,10 @@ SG_MUST_USE sg_status sg_bench_cluster_wait(sg_bench_cluster *cluster, sg_error 
 SG_MUST_USE sg_status sg_bench_cluster_do(sg_bench_cluster *cluster, sg_bench_command command, uint32_t n_times,
                                           sg_bench_sample *sample, sg_bench_series *steps, sg_error *err);
 
+/* The same where what it took is of no interest: warming up, checking the values. */
+SG_MUST_USE sg_status sg_bench_cluster_do_unmeasured(sg_bench_cluster *cluster, sg_bench_command command,
+                                                     uint32_t n_times, sg_error *err);
+
 /* Resident bytes of all ps together: now, and the sum of what each had at most since the reset. Errors: PEER_LOST. */
 SG_MUST_USE sg_status sg_bench_cluster_memory(sg_bench_cluster *cluster, uint64_t *resident_bytes, uint64_t *peak_bytes,
                                               sg_error *err);

@@ -102,12 +102,11 @@ static sg_status measure_yardstick(sg_bench *b, sg_bench_op_kind kind, sg_error 
 
 /* One op of the kind that is not measured, as the yardstick has made a pass that is not. What was pushed has to be
  * pulled before it can be pushed again. */
-static sg_status do_unmeasured(sg_bench_cluster *cluster, sg_bench_op_kind kind, sg_error *err)
+static sg_status do_first(sg_bench_cluster *cluster, sg_bench_op_kind kind, sg_error *err)
 {
-    sg_bench_sample sample;
-    sg_status status = sg_bench_cluster_do(cluster, ops[kind].command, 1, &sample, NULL, err);
+    sg_status status = sg_bench_cluster_do_unmeasured(cluster, ops[kind].command, 1, err);
     if (status == SG_OK && kind == SG_BENCH_OP_PUSH)
-        status = sg_bench_cluster_do(cluster, SG_BENCH_PULL, 1, &sample, NULL, err);
+        status = sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_PULL, 1, err);
     return status;
 }
 
@@ -115,7 +114,7 @@ static sg_status measure_op(sg_bench *b, sg_bench_cluster *cluster, sg_bench_op_
 {
     sg_bench_op_result *r = &b->results->ops[kind];
     sg_bench_sample sample;
-    sg_status status = do_unmeasured(cluster, kind, err);
+    sg_status status = do_first(cluster, kind, err);
     if (status == SG_OK)
         status = sg_bench_cluster_do(cluster, ops[kind].command, 1, &sample, NULL, err);
     if (status != SG_OK)
@@ -126,12 +125,6 @@ static sg_status measure_op(sg_bench *b, sg_bench_cluster *cluster, sg_bench_op_
     sg_bench_series_add(&r->worker_faults, sample.worker_faults);
     sg_bench_series_add(&r->ps_faults, sample.ps_faults);
     return SG_OK;
-}
-
-static sg_status check_values(sg_bench_cluster *cluster, sg_error *err)
-{
-    sg_bench_sample sample;
-    return sg_bench_cluster_do(cluster, SG_BENCH_CHECK, 1, &sample, NULL, err);
 }
 
 /* The machine, the yardstick and the cluster in turn, as close to each other in time as can be. */
@@ -146,7 +139,7 @@ static sg_status repeat(sg_bench *b, sg_bench_cluster *cluster, bool check, sg_e
         if (status == SG_OK)
             status = measure_op(b, cluster, kind, err);
         if (status == SG_OK && check && kind != SG_BENCH_OP_PUSH)
-            status = check_values(cluster, err);
+            status = sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_CHECK, 1, err);
     }
     return status == SG_OK ? sg_bench_go_on(b, err) : status;
 }
@@ -159,11 +152,11 @@ static sg_status warm_up(sg_bench *b, sg_bench_cluster *cluster, sg_error *err)
     b->results->first_round_seconds = sample.seconds;
     for (uint32_t i = 0; i < WARM_UPS; i++) {
         for (sg_bench_op_kind kind = 0; kind < SG_BENCH_OP_COUNT && status == SG_OK; kind++)
-            status = sg_bench_cluster_do(cluster, ops[kind].command, 1, &sample, NULL, err);
+            status = sg_bench_cluster_do_unmeasured(cluster, ops[kind].command, 1, err);
         if (status == SG_OK)
             status = sg_bench_tcp_send(b->tcp, b->settings->shape.total_bytes, &seconds, err);
     }
-    return status == SG_OK ? check_values(cluster, err) : status;
+    return status == SG_OK ? sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
 }
 
 static sg_status count_faults(sg_bench *b, sg_bench_cluster *cluster, sg_error *err)
@@ -179,7 +172,7 @@ static sg_status count_faults(sg_bench *b, sg_bench_cluster *cluster, sg_error *
         sg_bench_series_add(&b->results->step_ps_faults, sample.ps_faults);
         status = sg_bench_go_on(b, err);
     }
-    return status == SG_OK ? check_values(cluster, err) : status;
+    return status == SG_OK ? sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
 }
 
 static sg_status work(sg_bench *b, sg_bench_cluster *cluster, void *user, sg_error *err)

@@ -10,12 +10,6 @@
 #define SCALE_MOST     10u /* repetitions: the model goes over the wire 4 times in each */
 #define MEMORY_WORKERS 2u
 
-static sg_status do_unmeasured(sg_bench_cluster *cluster, sg_bench_command command, uint32_t n, sg_error *err)
-{
-    sg_bench_sample sample;
-    return sg_bench_cluster_do(cluster, command, n, &sample, NULL, err);
-}
-
 /* --- one variable of 4 KiB ------------------------------------------------------------------------------------ */
 
 static sg_status measure_block(sg_bench *b, sg_bench_cluster *cluster, sg_bench_sample *sum, sg_error *err)
@@ -49,12 +43,12 @@ static sg_status work_small(sg_bench *b, sg_bench_cluster *cluster, void *user, 
     (void)user;
     sg_bench_sample sum = {0};
     const sg_bench_settings *s = b->settings;
-    sg_status status = do_unmeasured(cluster, SG_BENCH_STEP, s->small_steps, err);
+    sg_status status = sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_STEP, s->small_steps, err);
     for (uint32_t i = 0; i < s->small_blocks && status == SG_OK; i++)
         status = measure_block(b, cluster, &sum, err);
     b->results->small.worker_cpu_seconds = sum.worker_cpu_seconds / s->small_blocks / s->small_steps;
     b->results->small.ps_cpu_seconds = sum.ps_cpu_seconds / s->small_blocks / s->small_steps;
-    return status == SG_OK ? do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
+    return status == SG_OK ? sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
 }
 
 sg_status sg_bench_small(sg_bench *b, sg_error *err)
@@ -75,7 +69,7 @@ static sg_status work_many(sg_bench *b, sg_bench_cluster *cluster, void *user, s
 {
     char *from = user;
     uint64_t n_bytes = b->settings->many.total_bytes;
-    sg_status status = do_unmeasured(cluster, SG_BENCH_STEP, WARM_UPS, err);
+    sg_status status = sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_STEP, WARM_UPS, err);
     for (uint32_t i = 0; i < b->settings->many_steps && status == SG_OK; i++) {
         sg_bench_sample sample;
         double copied = sg_bench_machine_copy(from + n_bytes, from, (size_t)n_bytes);
@@ -86,7 +80,7 @@ static sg_status work_many(sg_bench *b, sg_bench_cluster *cluster, void *user, s
         sg_bench_series_add(&b->results->many.seconds, sample.seconds);
         status = sg_bench_go_on(b, err);
     }
-    return status == SG_OK ? do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
+    return status == SG_OK ? sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
 }
 
 sg_status sg_bench_many(sg_bench *b, sg_error *err)
@@ -110,14 +104,14 @@ sg_status sg_bench_many(sg_bench *b, sg_error *err)
 static sg_status work_memory(sg_bench *b, sg_bench_cluster *cluster, void *user, sg_error *err)
 {
     (void)user;
-    sg_status status = do_unmeasured(cluster, SG_BENCH_PUSH_PULL, WARM_UPS, err);
+    sg_status status = sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_PUSH_PULL, WARM_UPS, err);
     sg_bench_cluster_reset_peak(cluster);
     if (status == SG_OK)
-        status = do_unmeasured(cluster, SG_BENCH_PUSH_PULL, b->settings->repetitions, err);
+        status = sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_PUSH_PULL, b->settings->repetitions, err);
     if (status == SG_OK)
         status =
             sg_bench_cluster_memory(cluster, &b->results->memory.resident_bytes, &b->results->memory.peak_bytes, err);
-    return status == SG_OK ? do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
+    return status == SG_OK ? sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
 }
 
 sg_status sg_bench_memory(sg_bench *b, sg_error *err)
@@ -139,7 +133,7 @@ static sg_status work_scale(sg_bench *b, sg_bench_cluster *cluster, void *user, 
 {
     sg_bench_scale_result *result = user;
     uint32_t n = b->settings->repetitions < SCALE_MOST ? b->settings->repetitions : SCALE_MOST;
-    sg_status status = do_unmeasured(cluster, SG_BENCH_PUSH_PULL, WARM_UPS, err);
+    sg_status status = sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_PUSH_PULL, WARM_UPS, err);
     for (uint32_t i = 0; i < n && status == SG_OK; i++) {
         sg_bench_sample sample;
         status = sg_bench_cluster_do(cluster, SG_BENCH_PUSH_PULL, 1, &sample, NULL, err);
@@ -148,7 +142,7 @@ static sg_status work_scale(sg_bench *b, sg_bench_cluster *cluster, void *user, 
         sg_bench_series_add(&result->seconds, sample.seconds);
         status = sg_bench_go_on(b, err);
     }
-    return status == SG_OK ? do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
+    return status == SG_OK ? sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
 }
 
 /* Only where the rest of the run is 1 + 1, to which it is compared. */

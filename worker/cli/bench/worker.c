@@ -28,7 +28,7 @@ typedef struct bench_worker {
 
 char **sg_bench_worker_argv(const sg_bench_worker_options *o)
 {
-    char **argv = sg_xcalloc(N_WORDS + 3, sizeof(*argv));
+    char **argv = sg_xcalloc(N_WORDS + 2 /* the program, NULL */, sizeof(*argv));
     size_t n = 0;
     argv[n++] = sg_program_self();
     argv[n++] = sg_xstrdup("bench");
