@@ -73,19 +73,15 @@ static bool apply_blocks(const pass *p, const sg_update_arrays *arrays, size_t n
 
 /* The sums are finite if all contributions are. If some sum is not (which is rare), a second look at the contributions
  * finds whether it was one of them, or only a sum that grew too large. */
-static bool look(const pass *p, bool sums_are_finite, size_t n_elems)
+static bool look_again(const pass *p, size_t n_elems)
 {
     bool finite = true;
     for (size_t i = 0; i < p->n_parts; i++) {
         sg_update_part *part = &p->parts[i];
         if (!part->look)
             continue;
-        part->finite = sums_are_finite;
-        if (!sums_are_finite) {
-            sg_span_reader_back(&part->gradient, n_elems * sizeof(float));
-            part->finite = p->version->is_finite(&part->gradient, n_elems);
-        }
-        finite = finite && part->finite;
+        sg_span_reader_back(&part->gradient, n_elems * sizeof(float));
+        finite = p->version->is_finite(&part->gradient, n_elems) && finite;
     }
     return finite;
 }
@@ -107,7 +103,7 @@ bool sg_update_apply_as(sg_isa isa, const sg_update *update, size_t n_elems, con
         SG_ASSERT(parts[i].gradient.left >= n_elems * sizeof(float) && (n_slots == 0 || !parts[i].look));
     bool sums_are_finite =
         n_parts <= SG_UPDATE_GROUP ? apply_block(&p, &arrays, n_elems) : apply_blocks(&p, &arrays, n_elems);
-    return look(&p, sums_are_finite, n_elems);
+    return sums_are_finite || look_again(&p, n_elems);
 }
 
 bool sg_update_apply(const sg_update *update, size_t n_elems, const float *old_values, float *new_values,

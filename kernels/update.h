@@ -31,8 +31,7 @@ typedef struct sg_update {
 typedef struct sg_update_part {
     sg_span_reader gradient; /* n_elems floats, little endian, scattered at any byte offset; used up by the pass */
     float scale;             /* weight_i / sum of weights, computed in double, rounded to float */
-    bool look;               /* in: the pass is to look whether all of it is finite; only for rules without slots */
-    bool finite;             /* out, where look is set: all of it is finite */
+    bool look;               /* the pass is to look whether all of it is finite; only for rules without slots */
 } sg_update_part;
 
 /* Number of slot arrays that a rule keeps per element: 0, 1 or 2. Slots begin as zeros. */
@@ -44,7 +43,8 @@ bool sg_update_scales(const uint64_t *weights, size_t n, float *scales);
 /* new_values = rule(old_values, slots, sum of parts); n_parts >= 1. Where no part has `look`, new_values may be
  * old_values, or the array of a contribution that lies in one piece; no other overlap. Both are 4-byte aligned.
  * slots[i] beyond sg_update_slots are not looked at; slots may be NULL if there are none. Returns false if a part with
- * `look` is not finite: new_values are then to be thrown away. */
+ * `look` is not finite: new_values are then to be thrown away. Which one it was is not told: who has to know sets
+ * `look` for one alone. */
 bool sg_update_apply(const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
                      float *const slots[SG_UPDATE_MAX_SLOTS], sg_update_part *parts, size_t n_parts);
 
