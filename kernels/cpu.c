@@ -182,7 +182,7 @@ static double get(const void *x, size_t index)
 
 /* The functions of the table for one instruction set, and the table. */
 /* clang-format off */
-#define VERSION(name_, target)                                                                                         \
+#define VARIANT(name_, target)                                                                                         \
     target static void bias_add_##name_(size_t rows, size_t cols, const void *bias, void *y)                           \
     { bias_add_loop(rows, cols, bias, y); }                                                                            \
     target static void bias_add_relu_##name_(size_t rows, size_t cols, const void *bias, void *y)                      \
@@ -210,9 +210,9 @@ static double get(const void *x, size_t index)
         .count_correct = count_correct, .fill = fill, .get = get,                                                      \
     };
 /* clang-format on */
-VERSION(portable, )
-VERSION(avx2, SG_ISA_TARGET_AVX2)
-VERSION(avx512, SG_ISA_TARGET_AVX512)
+VARIANT(portable, )
+VARIANT(avx2, SG_ISA_TARGET_AVX2)
+VARIANT(avx512, SG_ISA_TARGET_AVX512)
 
 const sg_kernel *sg_kernel_cpu_as(sg_isa isa)
 {

@@ -1,7 +1,7 @@
 /* kernels/isa.h - one loop, compiled for several instruction sets, the best of which is chosen when it runs.
  *
  * A loop is written once as an SG_ISA_INLINE function and wrapped once per set with SG_ISA_TARGET_...; a table indexed
- * by sg_isa holds the wrappers. No ifunc: tests call each version, and sanitizers are not disturbed. */
+ * by sg_isa holds the wrappers. No ifunc: tests call each variant, and sanitizers are not disturbed. */
 #ifndef SG_KERNELS_ISA_H
 #define SG_KERNELS_ISA_H
 

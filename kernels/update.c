@@ -24,7 +24,7 @@ bool sg_update_scales(const uint64_t *weights, size_t n, float *scales)
 
 /* What is the same for all blocks. */
 typedef struct pass {
-    const sg_update_version *version;
+    const sg_update_variant *variant;
     sg_rule rule;
     sg_update_constants constants;
     sg_update_part *parts;
@@ -47,14 +47,14 @@ static bool apply_block(const pass *p, const sg_update_arrays *arrays, size_t n_
     sg_span_reader so_far;
     for (size_t i = 0; i < p->n_parts; i++) {
         if (group.n == SG_UPDATE_GROUP) {
-            p->version->sum(&group, sums, n_elems);
+            p->variant->sum(&group, sums, n_elems);
             so_far = sg_span_reader_of_array(&span, sums, n_elems * sizeof(float));
             group.n = 0;
             add_part(&group, &so_far, 1);
         }
         add_part(&group, &p->parts[i].gradient, p->parts[i].scale);
     }
-    return p->version->apply(p->rule, &p->constants, &group, arrays, n_elems);
+    return p->variant->apply(p->rule, &p->constants, &group, arrays, n_elems);
 }
 
 static bool apply_blocks(const pass *p, const sg_update_arrays *arrays, size_t n_elems)
@@ -81,7 +81,7 @@ static bool look_again(const pass *p, size_t n_elems)
         if (!part->look)
             continue;
         sg_span_reader_back(&part->gradient, n_elems * sizeof(float));
-        finite = p->version->is_finite(&part->gradient, n_elems) && finite;
+        finite = p->variant->is_finite(&part->gradient, n_elems) && finite;
     }
     return finite;
 }
@@ -90,7 +90,7 @@ bool sg_update_apply_as(sg_isa isa, const sg_update *update, size_t n_elems, con
                         float *const slots[SG_UPDATE_MAX_SLOTS], sg_update_part *parts, size_t n_parts)
 {
     SG_ASSERT(n_parts >= 1 && update->count >= 1);
-    pass p = {.version = sg_update_pass_version(isa),
+    pass p = {.variant = sg_update_pass_variant(isa),
               .rule = update->rule,
               .constants = sg_update_constants_of(update),
               .parts = parts,
@@ -115,7 +115,7 @@ bool sg_update_apply(const sg_update *update, size_t n_elems, const float *old_v
 bool sg_update_spans_are_finite_as(sg_isa isa, sg_span_reader reader, size_t n_elems)
 {
     SG_ASSERT(reader.left >= n_elems * sizeof(float));
-    return sg_update_pass_version(isa)->is_finite(&reader, n_elems);
+    return sg_update_pass_variant(isa)->is_finite(&reader, n_elems);
 }
 
 bool sg_update_spans_are_finite(sg_span_reader reader, size_t n_elems)
@@ -125,7 +125,7 @@ bool sg_update_spans_are_finite(sg_span_reader reader, size_t n_elems)
 
 bool sg_update_copy_is_finite_as(sg_isa isa, const float *from, float *to, size_t n_elems)
 {
-    return sg_update_pass_version(isa)->copy_is_finite(from, to, n_elems);
+    return sg_update_pass_variant(isa)->copy_is_finite(from, to, n_elems);
 }
 
 bool sg_update_copy_is_finite(const float *from, float *to, size_t n_elems)

@@ -54,7 +54,7 @@ bool sg_update_spans_are_finite(sg_span_reader reader, size_t n_elems);
 /* Copies n_elems from `from` to `to` (no overlap; NULL: only looks) and returns whether all of them are finite. */
 bool sg_update_copy_is_finite(const float *from, float *to, size_t n_elems);
 
-/* The same, in the version for one instruction set, which the machine must have: every version gives the same bits. */
+/* The same, in the variant for one instruction set, which the machine must have: every variant gives the same bits. */
 bool sg_update_apply_as(sg_isa isa, const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
                         float *const slots[SG_UPDATE_MAX_SLOTS], sg_update_part *parts, size_t n_parts);
 bool sg_update_spans_are_finite_as(sg_isa isa, sg_span_reader reader, size_t n_elems);

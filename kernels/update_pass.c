@@ -204,7 +204,7 @@ SG_ISA_INLINE bool copy_is_finite(const float *restrict from, float *restrict to
 }
 
 /* clang-format off */
-#define VERSION(name, target)                                                                                          \
+#define VARIANT(name, target)                                                                                          \
     target static bool apply_##name(sg_rule rule, const sg_update_constants *c, sg_update_group *group,                \
                                     const sg_update_arrays *arrays, size_t n_elems)                                    \
     {                                                                                                                  \
@@ -222,16 +222,16 @@ SG_ISA_INLINE bool copy_is_finite(const float *restrict from, float *restrict to
     { return is_finite(gradient, n_elems); }                                                                           \
     target static bool copy_is_finite_##name(const float *from, float *to, size_t n_elems)                             \
     { return copy_is_finite(from, to, n_elems); }                                                                      \
-    static const sg_update_version version_##name = {apply_##name, sum_##name, is_finite_##name, copy_is_finite_##name};
+    static const sg_update_variant variant_##name = {apply_##name, sum_##name, is_finite_##name, copy_is_finite_##name};
 /* clang-format on */
-VERSION(portable, )
-VERSION(avx2, SG_ISA_TARGET_AVX2)
-VERSION(avx512, SG_ISA_TARGET_AVX512)
+VARIANT(portable, )
+VARIANT(avx2, SG_ISA_TARGET_AVX2)
+VARIANT(avx512, SG_ISA_TARGET_AVX512)
 
-const sg_update_version *sg_update_pass_version(sg_isa isa)
+const sg_update_variant *sg_update_pass_variant(sg_isa isa)
 {
-    static const sg_update_version *const versions[SG_ISA_COUNT] = {
-        [SG_ISA_PORTABLE] = &version_portable, [SG_ISA_AVX2] = &version_avx2, [SG_ISA_AVX512] = &version_avx512};
+    static const sg_update_variant *const variants[SG_ISA_COUNT] = {
+        [SG_ISA_PORTABLE] = &variant_portable, [SG_ISA_AVX2] = &variant_avx2, [SG_ISA_AVX512] = &variant_avx512};
     SG_ASSERT(sg_isa_has(isa));
-    return versions[isa];
+    return variants[isa];
 }

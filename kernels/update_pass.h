@@ -1,4 +1,4 @@
-/* kernels/update_pass.h - the loops of the fused pass, in one version per instruction set. Only update.c calls them. */
+/* kernels/update_pass.h - the loops of the fused pass, in one variant per instruction set. Only update.c calls them. */
 #ifndef SG_KERNELS_UPDATE_PASS_H
 #define SG_KERNELS_UPDATE_PASS_H
 
@@ -18,11 +18,11 @@ typedef struct sg_update_group {
 /* What the rule works on; all arrays begin at the same element. */
 typedef struct sg_update_arrays {
     const float *old_values;
-    float *new_values; /* for the sum alone: where it goes */
+    float *new_values;
     float *slots[SG_UPDATE_MAX_SLOTS];
 } sg_update_arrays;
 
-typedef struct sg_update_version {
+typedef struct sg_update_variant {
     /* new values = rule(old values, slots, sum of the group). Returns whether all sums are finite; for rules with slots
      * always true. The readers move on by n_elems floats. */
     bool (*apply)(sg_rule rule, const sg_update_constants *c, sg_update_group *group, const sg_update_arrays *arrays,
@@ -31,8 +31,8 @@ typedef struct sg_update_version {
     void (*sum)(sg_update_group *group, float *sums, size_t n_elems);
     bool (*is_finite)(sg_span_reader *gradient, size_t n_elems);
     bool (*copy_is_finite)(const float *from, float *to, size_t n_elems);
-} sg_update_version;
+} sg_update_variant;
 
-const sg_update_version *sg_update_pass_version(sg_isa isa);
+const sg_update_variant *sg_update_pass_variant(sg_isa isa);
 
 #endif

@@ -128,7 +128,7 @@ static void assert_same_bits(const fixture *a, const fixture *b, const char *wha
     cr_assert(memcmp(a->slots[1], b->slots[1], n_bytes) == 0, "second slots differ: %s", what);
 }
 
-static void compare_versions(const sg_update *update, size_t n_elems, size_t n_parts)
+static void compare_variants(const sg_update *update, size_t n_elems, size_t n_parts)
 {
     fixture portable = fixture_make(n_elems, n_parts);
     apply_range(SG_ISA_PORTABLE, update, &portable, 0, n_elems);
@@ -152,9 +152,9 @@ Test(update, every_instruction_set_gives_the_same_bits)
         for (size_t r = 0; r < SG_ARRAY_LEN(rules); r++) {
             sg_update update = update_of(rules[r], r % 2 ? 0.01F : 0);
             update.count = 3;
-            compare_versions(&update, sizes[i], 1);
+            compare_variants(&update, sizes[i], 1);
             update.weight_decay = 0.01F - update.weight_decay;
-            compare_versions(&update, sizes[i], MAX_PARTS);
+            compare_variants(&update, sizes[i], MAX_PARTS);
         }
     }
 }
