@@ -127,9 +127,14 @@ typedef struct recipe {
     size_t n_lent;
 } recipe;
 
+bool sg_wire_is_copied(size_t n_bytes)
+{
+    return n_bytes <= SG_WIRE_COPIED_BYTES;
+}
+
 static bool is_lent(const sg_wire_piece *piece)
 {
-    return piece->n_bytes > SG_WIRE_COPIED_BYTES;
+    return !sg_wire_is_copied(piece->n_bytes);
 }
 
 static recipe recipe_make(const ProtobufCMessage *head, const sg_wire_piece *pieces, size_t n_pieces)

@@ -38,8 +38,10 @@ typedef struct sg_wire_piece {
     void *owner;
 } sg_wire_piece;
 
+/* Whether a piece of so many bytes is copied; else it is lent. */
+bool sg_wire_is_copied(size_t n_bytes);
 /* Packs head and pieces; the pieces' releases are owed from here on, also on failure. Bulk is lent as it lies; a piece
- * of at most SG_WIRE_COPIED_BYTES, for which lending would cost more, is copied, and released before this returns.
+ * that sg_wire_is_copied, for which lending would cost more, is copied, and released before this returns.
  * Errors: EXHAUSTED if the head is over SG_WIRE_HEAD_BYTES. head's own `data` field must be empty. Destroyed by
  * sg_wire_message_destroy. */
 SG_MUST_USE sg_status sg_wire_pack(sg_pool *pool, const ProtobufCMessage *head, const sg_wire_piece *pieces,

@@ -65,11 +65,6 @@ bool sim_workers_run(const sim *s)
 
 /* --- calls ------------------------------------------------------------------------------------------------------ */
 
-static bool is_push(sg_session_method method)
-{
-    return method == SG_SESSION_PUSH || method == SG_SESSION_PUSH_PULL;
-}
-
 static uint64_t elems_of(const sim *s, uint32_t slice)
 {
     return s->plan->slices[slice].n_elems;
@@ -79,7 +74,7 @@ static uint64_t elems_of(const sim *s, uint32_t slice)
 static void lend_data(const sim *s, const sim_worker *worker, const sg_session_action *action, sim_call *call)
 {
     const bool initialize = action->method == SG_SESSION_INITIALIZE;
-    if (!initialize && !is_push(action->method))
+    if (!initialize && !sg_session_is_push(action->method))
         return;
     call->data = sg_xcalloc(action->n_slices * SIM_SLICE_ELEMS + 1, sizeof(float));
     for (size_t i = 0; i < action->n_slices; i++) {
@@ -103,7 +98,7 @@ static void send(sim *s, sim_worker *worker, const sg_session_action *action)
                      .to_coordinator = action->target == SG_SESSION_COORDINATOR,
                      .body = sg_wire_head_copy(action->body)};
     lend_data(s, worker, action, &call);
-    if (is_push(action->method))
+    if (sg_session_is_push(action->method))
         sim_oracle_sent(s, &call);
     sim_send(s, &call, action->timeout_ms);
 }

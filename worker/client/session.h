@@ -41,6 +41,9 @@ typedef enum sg_session_method {
     SG_SESSION_LEAVE,
 } sg_session_method;
 
+/* PUSH or PUSH_PULL. */
+bool sg_session_is_push(sg_session_method method);
+
 typedef enum sg_session_action_kind {
     SG_SESSION_CALL, /* send `body`; report by sg_session_on_reply(call) exactly once */
     SG_SESSION_DONE, /* `task` ended with `status`, `text` (and `step`, for a ticket) */

@@ -5,8 +5,6 @@
  * NOT_READY nearly so, a peer that cannot be reached after a back-off. A peer that has not answered anything for a
  * lease, though asked at least twice, is lost, and the job with it. */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker/client/session_internal.h"
 

@@ -282,8 +282,6 @@ void sg_session_send_due(sg_session *session, uint64_t now_ms);
 /* Emits CALL for this one, which is active. */
 void sg_session_request_send(sg_session *session, sg_session_request *request, uint64_t now_ms);
 sg_session_peer *sg_session_peer_of(sg_session *session, uint32_t target);
-/* PUSH or PUSH_PULL. */
-bool sg_session_is_push(sg_session_method method);
 void sg_session_peer_init(sg_session_peer *peer, const char *address);
 
 /* --- session_lanes.c ------------------------------------------------------------------------------------------ */

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/wire.h"
 #include "worker/client/session_internal.h"
 
 #define MAX_MESSAGE_BYTES (1u << 30)
@@ -47,18 +48,6 @@ static sg_status hello_check(const Shardgrad__V1__HelloResponse *hello, sg_error
     return bad == NULL ? SG_OK : sg_error_set(err, SG_INTERNAL, "the coordinator's answer to hello has %s", bad);
 }
 
-/* The message is copied by way of its bytes: protobuf-c has no other way. */
-static Shardgrad__V1__HelloResponse *hello_copy(const Shardgrad__V1__HelloResponse *hello)
-{
-    const size_t n_bytes = shardgrad__v1__hello_response__get_packed_size(hello);
-    uint8_t *packed = sg_xcalloc(n_bytes + 1, 1);
-    shardgrad__v1__hello_response__pack(hello, packed);
-    Shardgrad__V1__HelloResponse *copy = shardgrad__v1__hello_response__unpack(NULL, n_bytes, packed);
-    SG_ASSERT(copy != NULL);
-    free(packed);
-    return copy;
-}
-
 static void peers_meet(sg_session *session, uint64_t now_ms)
 {
     const Shardgrad__V1__HelloResponse *hello = session->hello;
@@ -81,7 +70,7 @@ static void hello_answered(sg_session *session, uint64_t now_ms, sg_session_task
         sg_session_task_end(session, task, NULL, err.code, "%s", err.message);
         return;
     }
-    session->hello = hello_copy(hello);
+    session->hello = (Shardgrad__V1__HelloResponse *)sg_wire_head_copy(&hello->base);
     session->state = SG_SESSION_JOINED;
     session->live_workers = 1;
     peers_meet(session, now_ms);

@@ -4,6 +4,7 @@
  * whoever sends it, from there, as often as it is sent. */
 #include <string.h>
 
+#include "common/wire.h"
 #include "worker/client/session_internal.h"
 
 /* So that each part of a block lies where any type may. */
@@ -49,13 +50,8 @@ sg_session_message *sg_session_message_copy(sg_session *session, const ProtobufC
         memcpy(message->body, body, type->sizeof_message);
         return message;
     }
-    const size_t n_bytes = protobuf_c_message_get_packed_size(body);
-    uint8_t *packed = sg_pool_alloc(session->pool, n_bytes);
-    protobuf_c_message_pack(body, packed);
-    message->body = protobuf_c_message_unpack(type, NULL, n_bytes, packed);
-    SG_ASSERT(message->body != NULL);
+    message->body = sg_wire_head_copy(body);
     message->unpacked = true;
-    sg_pool_free(packed);
     return message;
 }
 

@@ -130,15 +130,10 @@ static void piece_ignore(void *owner)
     (void)owner;
 }
 
-static bool is_push(const sg_client_call *call)
-{
-    return call->action.method == SG_SESSION_PUSH || call->action.method == SG_SESSION_PUSH_PULL;
-}
-
 /* Slices that lie next to each other become one piece. pieces has room for as many as there are slices. */
 static size_t pieces_make(const sg_client_call *call, sg_wire_piece *pieces)
 {
-    const bool gradient = is_push(call);
+    const bool gradient = sg_session_is_push(call->action.method);
     size_t n = 0;
     for (size_t i = 0; i < call->action.n_slices; i++) {
         const sg_client_place *place = &call->client->places[call->action.slices[i]];
@@ -155,7 +150,7 @@ static void pieces_lend(const sg_client_call *call, sg_wire_piece *pieces, size_
 {
     unsigned n_lent = 0;
     for (size_t i = 0; i < n; i++) {
-        const bool copied = pieces[i].n_bytes <= SG_WIRE_COPIED_BYTES;
+        const bool copied = sg_wire_is_copied(pieces[i].n_bytes);
         pieces[i].release = copied ? piece_ignore : piece_release;
         n_lent += !copied;
     }
@@ -165,7 +160,7 @@ static void pieces_lend(const sg_client_call *call, sg_wire_piece *pieces, size_
 
 static sg_status message_pack(const sg_client_call *call, sg_pool *pool, sg_wire_message **message, sg_error *err)
 {
-    if (!is_push(call) && call->action.method != SG_SESSION_INITIALIZE)
+    if (!sg_session_is_push(call->action.method) && call->action.method != SG_SESSION_INITIALIZE)
         return sg_wire_pack(pool, call->action.body, NULL, 0, message, err);
     sg_wire_piece few[16];
     const size_t n_slices = call->action.n_slices;
@@ -232,7 +227,7 @@ static sg_status values_take(sg_client_call *call, const sg_wire_parts *parts, s
 
 static void bytes_count(const sg_client_call *call, size_t data_bytes)
 {
-    if (is_push(call))
+    if (sg_session_is_push(call->action.method))
         call->client->pushed_bytes += call->action.slice_bytes;
     call->client->pulled_bytes += data_bytes;
 }

@@ -3,7 +3,8 @@
 #include "worker/train/exchange.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+#include "worker/train/workload.h"
 
 /* Enough to be worth a call: what a call costs is about the time in which so many bytes travel. */
 #define ENOUGH_BYTES ((size_t)64 << 10)
@@ -25,14 +26,6 @@ struct sg_exchange {
     size_t *op_of; /* [n_variables] index of the op in which it travels, or NO_OP */
 };
 
-static size_t bytes_of(const sg_variable *variable)
-{
-    size_t n_bytes = sizeof(float);
-    for (uint32_t i = 0; i < variable->rank; i++)
-        n_bytes *= variable->shape[i];
-    return n_bytes;
-}
-
 sg_exchange *sg_exchange_create(sg_client *client, const sg_variable *variables, size_t n_variables)
 {
     sg_exchange *x = sg_xcalloc(1, sizeof(*x));
@@ -43,7 +36,7 @@ sg_exchange *sg_exchange_create(sg_client *client, const sg_variable *variables,
     x->ops = sg_xcalloc(n_variables, sizeof(sg_op *));
     x->op_of = sg_xcalloc(n_variables, sizeof(*x->op_of));
     for (size_t i = 0; i < n_variables; i++) {
-        x->n_bytes[i] = bytes_of(&variables[i]);
+        x->n_bytes[i] = sg_workload_n_elems(&variables[i]) * sizeof(float);
         x->op_of[i] = NO_OP;
         x->n_trained += !variables[i].frozen;
     }
