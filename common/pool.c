@@ -119,17 +119,28 @@ sg_pool_buffer *sg_pool_get_rounded(sg_pool *pool, size_t n_bytes)
     return sg_pool_get(pool, rounded < n_bytes ? n_bytes : rounded);
 }
 
-void *sg_pool_alloc(sg_pool *pool, size_t n_bytes)
+void *sg_pool_try_alloc(sg_pool *pool, size_t n_bytes)
 {
+    if (n_bytes > MAX_UNITS * UNIT_BYTES - sizeof(object_head))
+        return NULL;
     if (pool == NULL || n_bytes > SG_POOL_KEPT_BYTES) {
-        SG_ASSERT(n_bytes <= SIZE_MAX - sizeof(object_head));
-        return (object_head *)sg_xcalloc(1, sizeof(object_head) + n_bytes) + 1;
+        object_head *object = calloc(1, sizeof(object_head) + n_bytes);
+        return object == NULL ? NULL : object + 1;
     }
     sg_pool_buffer *buffer = sg_pool_get_rounded(pool, sizeof(object_head) + n_bytes);
-    SG_ASSERT(buffer != NULL);
+    if (buffer == NULL)
+        return NULL;
     object_head *head = buffer->data;
     head->buffer = buffer;
     return memset(head + 1, 0, n_bytes);
+}
+
+void *sg_pool_alloc(sg_pool *pool, size_t n_bytes)
+{
+    void *object = sg_pool_try_alloc(pool, n_bytes);
+    if (object == NULL)
+        sg_out_of_memory(1, n_bytes);
+    return object;
 }
 
 void sg_pool_free(void *object)

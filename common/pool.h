@@ -12,7 +12,7 @@
 #include "common/status.h"
 
 #define SG_POOL_EXTRA_BYTES 64
-/* Larger objects (sg_pool_alloc; not buffers) are malloc's, which gets them back. */
+/* Larger objects (not buffers) are malloc's, which gets them back. */
 #define SG_POOL_KEPT_BYTES ((size_t)256 << 10)
 
 typedef struct sg_pool sg_pool;
@@ -43,6 +43,8 @@ void sg_pool_put(sg_pool_buffer *buffer);
  * free, and with the same threads as get and put. An object knows its pool. pool may be
  * NULL: then it is malloc's, for what is made once and yet freed by who frees others. */
 void *sg_pool_alloc(sg_pool *pool, size_t n_bytes);
+/* The same, but NULL without memory: for sizes that come from the wire. */
+void *sg_pool_try_alloc(sg_pool *pool, size_t n_bytes);
 void sg_pool_free(void *object); /* NULL is fine */
 
 #endif

@@ -165,8 +165,7 @@ void sg_assert_failed(const char *file, int line, const char *function, const ch
     abort();
 }
 
-static void out_of_memory(size_t n, size_t element_bytes) __attribute__((noreturn));
-static void out_of_memory(size_t n, size_t element_bytes)
+void sg_out_of_memory(size_t n, size_t element_bytes)
 {
     fprintf(stderr, "shardgrad: no memory for %zu x %zu bytes\n", n, element_bytes);
     abort();
@@ -178,7 +177,7 @@ void *sg_xcalloc(size_t n, size_t element_bytes)
     bool fits = !__builtin_mul_overflow(n, element_bytes, &n_bytes);
     void *memory = fits ? calloc(n_bytes > 0 ? n_bytes : 1, 1) : NULL;
     if (memory == NULL)
-        out_of_memory(n, element_bytes);
+        sg_out_of_memory(n, element_bytes);
     return memory;
 }
 
@@ -188,7 +187,7 @@ void *sg_xrealloc(void *old, size_t n, size_t element_bytes)
     bool fits = !__builtin_mul_overflow(n, element_bytes, &n_bytes);
     void *memory = fits ? realloc(old, n_bytes > 0 ? n_bytes : 1) : NULL;
     if (memory == NULL)
-        out_of_memory(n, element_bytes);
+        sg_out_of_memory(n, element_bytes);
     return memory;
 }
 
@@ -206,7 +205,7 @@ char *sg_xprintf(const char *format, ...)
     int length = vasprintf(&text, format, args);
     va_end(args);
     if (length < 0)
-        out_of_memory(1, strlen(format));
+        sg_out_of_memory(1, strlen(format));
     return text;
 }
 

@@ -34,6 +34,8 @@ sg_status sg_status_from_grpc(int grpc_code);
 void sg_assert_failed(const char *file, int line, const char *function, const char *condition)
     __attribute__((noreturn));
 
+/* Says that there is no memory for n x element_bytes, and aborts. */
+void sg_out_of_memory(size_t n, size_t element_bytes) __attribute__((noreturn));
 /* Zeroed; never NULL; aborts without memory or on overflow. Freed by free(). */
 void *sg_xcalloc(size_t n, size_t element_bytes);
 /* Grows or shrinks; new memory is not zeroed. */

@@ -137,6 +137,23 @@ Test(pool, an_object_is_zeroed_though_its_memory_was_used_before)
     sg_pool_destroy(pool);
 }
 
+Test(pool, an_object_beyond_memory_is_refused_where_its_size_is_a_strangers)
+{
+    sg_pool *pool = sg_pool_create();
+    cr_assert_null(sg_pool_try_alloc(pool, SIZE_MAX));
+    cr_assert_null(sg_pool_try_alloc(pool, SIZE_MAX / 2));
+    cr_assert_null(sg_pool_try_alloc(NULL, SIZE_MAX / 2));
+    static const size_t sizes[] = {0, 1, SG_POOL_KEPT_BYTES, SG_POOL_KEPT_BYTES + 1};
+    for (size_t i = 0; i < SG_ARRAY_LEN(sizes); i++) {
+        unsigned char *object = sg_pool_try_alloc(pool, sizes[i]);
+        cr_assert_not_null(object);
+        for (size_t k = 0; k < sizes[i]; k++)
+            cr_assert_eq(object[k], 0);
+        sg_pool_free(object);
+    }
+    sg_pool_destroy(pool);
+}
+
 Test(pool, an_object_may_outlive_its_pool)
 {
     sg_pool *pool = sg_pool_create();
