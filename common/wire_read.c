@@ -317,16 +317,22 @@ static void piece_free(void *pool, void *piece)
     sg_pool_free(piece);
 }
 
-ProtobufCMessage *sg_wire_head_copy_to_pool(sg_pool *pool, const ProtobufCMessage *head)
+/* allocator: of the copy; NULL: malloc's. */
+static ProtobufCMessage *head_copy(sg_pool *pool, ProtobufCAllocator *allocator, const ProtobufCMessage *head)
 {
-    ProtobufCAllocator allocator = {.alloc = piece_alloc, .free = piece_free, .allocator_data = pool};
     size_t n_bytes = protobuf_c_message_get_packed_size(head);
     uint8_t *packed = sg_pool_alloc(pool, n_bytes);
     protobuf_c_message_pack(head, packed);
-    ProtobufCMessage *copy = protobuf_c_message_unpack(head->descriptor, &allocator, n_bytes, packed);
+    ProtobufCMessage *copy = protobuf_c_message_unpack(head->descriptor, allocator, n_bytes, packed);
     sg_pool_free(packed);
     SG_ASSERT(copy != NULL);
     return copy;
+}
+
+ProtobufCMessage *sg_wire_head_copy_to_pool(sg_pool *pool, const ProtobufCMessage *head)
+{
+    ProtobufCAllocator allocator = {.alloc = piece_alloc, .free = piece_free, .allocator_data = pool};
+    return head_copy(pool, &allocator, head);
 }
 
 void sg_wire_head_free(ProtobufCMessage *copy)
@@ -338,11 +344,5 @@ void sg_wire_head_free(ProtobufCMessage *copy)
 
 ProtobufCMessage *sg_wire_head_copy(const ProtobufCMessage *head)
 {
-    size_t n_bytes = protobuf_c_message_get_packed_size(head);
-    uint8_t *packed = sg_xcalloc(n_bytes + 1, 1);
-    protobuf_c_message_pack(head, packed);
-    ProtobufCMessage *copy = protobuf_c_message_unpack(head->descriptor, NULL, n_bytes, packed);
-    free(packed);
-    SG_ASSERT(copy != NULL);
-    return copy;
+    return head_copy(NULL, NULL, head);
 }
