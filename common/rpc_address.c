@@ -1,6 +1,7 @@
 /* common/rpc_address.c - see rpc_address.h. */
 #include "common/rpc_address.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -37,11 +38,17 @@ sg_status sg_rpc_address_check(const char *address, sg_error *err)
 
 bool sg_rpc_address_is_loopback(const char *address)
 {
-    static const char *const beginnings[] = {"127.", "localhost:", "[::1]:"};
-    for (size_t i = 0; i < SG_ARRAY_LEN(beginnings); i++)
-        if (strncmp(address, beginnings[i], strlen(beginnings[i])) == 0)
-            return true;
-    return false;
+    char host[256];
+    uint16_t port;
+    if (sg_config_split_address(address, host, sizeof(host), &port, NULL) != SG_OK)
+        return false;
+    struct in_addr four;
+    struct in6_addr six;
+    if (inet_pton(AF_INET, host, &four) == 1)
+        return ntohl(four.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (inet_pton(AF_INET6, host, &six) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&six);
+    return strcmp(host, "localhost") == 0;
 }
 
 /* The errno of binding it as gRPC does, 0 if that works. */

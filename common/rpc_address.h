@@ -7,7 +7,8 @@
 /* Is it host:port, and does the host resolve? May block on the name service. Errors: CONFIG, naming the address. */
 SG_MUST_USE sg_status sg_rpc_address_check(const char *address, sg_error *err);
 
-/* Does what goes there, or comes in there, stay on this machine? Told by the text alone: no name is looked up. */
+/* Does what goes there, or comes in there, stay on this machine? host:port with 127.x.x.x, [::1] or localhost does; no
+ * name is looked up, so another one that resolves to these does not count. */
 bool sg_rpc_address_is_loopback(const char *address);
 
 /* After gRPC could not bind it: finds out why by trying. Always returns CONFIG. */
