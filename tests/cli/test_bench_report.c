@@ -24,7 +24,8 @@ static void add(sg_bench_series *series, double a, double b)
 static void make_run(void)
 {
     cr_assert_eq(sg_bench_settings_init(&settings, &(sg_bench_words){0}, NULL), SG_OK);
-    results = (sg_bench_results){.n_ps = 1, .n_workers = 1, .has_yardstick = true, .first_round_seconds = 6};
+    results = (sg_bench_results){
+        .n_ps = 1, .n_workers = 1, .connections = 2, .rpc_threads = 3, .has_yardstick = true, .first_round_seconds = 6};
     results.machine.tcp_bytes = 1e9;
     add(&results.machine.tcp_seconds, 0.25, 0.25);
     for (size_t i = 0; i < SG_BENCH_OP_COUNT; i++) {
@@ -63,7 +64,7 @@ static const sg_bench_floor *find(const sg_bench_floor *floors, size_t n, const 
 Test(bench_report, ratios_are_goodput_over_goodput_and_have_a_verdict, .init = make_run, .fini = free_run)
 {
     sg_bench_floor floors[SG_BENCH_FLOORS_MAX];
-    size_t n = sg_bench_floors_list(&results, floors);
+    size_t n = sg_bench_floors_list(&settings, &results, floors);
     const sg_bench_floor *push = find(floors, n, "push / yardstick push");
     cr_assert(push != NULL && push->found == 0.5 && push->floor == 0.9 && !sg_bench_floors_is_met(push));
     const sg_bench_floor *tcp = find(floors, n, "push_pull both ways / raw TCP one way");
@@ -79,11 +80,11 @@ Test(bench_report, ratios_are_goodput_over_goodput_and_have_a_verdict, .init = m
 Test(bench_report, what_was_not_measured_is_not_judged, .init = make_run, .fini = free_run)
 {
     sg_bench_floor floors[SG_BENCH_FLOORS_MAX];
-    size_t n = sg_bench_floors_list(&results, floors);
+    size_t n = sg_bench_floors_list(&settings, &results, floors);
     cr_assert_null(find(floors, n, "whole 4 KiB step / bare echo of 4 KiB"));
     cr_assert_null(find(floors, n, "fused pass, momentum, 1 part / memory pass"));
     sg_bench_results none = {0};
-    cr_assert_eq(sg_bench_floors_list(&none, floors), 0);
+    cr_assert_eq(sg_bench_floors_list(&settings, &none, floors), 0);
 }
 
 Test(bench_report, a_ratio_is_the_median_of_pairs_and_not_the_ratio_of_medians)
@@ -130,7 +131,7 @@ Test(bench_report, every_row_fits_when_all_was_measured, .init = make_run, .fini
         results.scale[i].bytes = 2e9;
         add(&results.scale[i].seconds, 2.5, 2.5);
     }
-    size_t n = sg_bench_floors_list(&results, floors);
+    size_t n = sg_bench_floors_list(&settings, &results, floors);
     cr_assert_eq(n, 17);
     const sg_bench_floor *step = find(floors, n, "whole 4 KiB step / bare echo of 4 KiB");
     cr_assert(step != NULL && step->found == 1.5 && step->at_most);
@@ -164,6 +165,8 @@ Test(bench_report, json_has_every_part_and_null_for_what_was_not_measured, .init
     json_t *root = json_loads(text, 0, NULL);
     cr_assert_not_null(root);
     cr_assert_eq(json_integer_value(json_object_get(root, "ps")), 1);
+    cr_assert_eq(json_integer_value(json_object_get(root, "connections")), 2);
+    cr_assert_eq(json_integer_value(json_object_get(root, "rpc_threads")), 3);
     cr_assert_eq(json_integer_value(json_object_get(root, "bytes")), 128 << 20);
     cr_assert_eq(json_integer_value(json_object_get(root, "variables")), 8);
     json_t *push = json_object_get(root, "push");
@@ -180,6 +183,8 @@ Test(bench_report, json_has_every_part_and_null_for_what_was_not_measured, .init
     json_t *first = json_array_get(json_object_get(root, "ratios"), 0);
     cr_assert_str_eq(json_string_value(json_object_get(first, "name")), "push / yardstick push");
     cr_assert(json_is_false(json_object_get(first, "met")));
+    cr_assert(json_is_false(json_object_get(first, "noisy")));
+    cr_assert_eq(json_number_value(json_object_get(first, "spread")), 0);
     cr_assert_str_eq(json_string_value(json_object_get(first, "direction")), "at_least");
     json_decref(root);
     free(text);
@@ -201,6 +206,7 @@ Test(bench_report, the_table_says_met_or_missed_or_why_it_does_not, .init = make
     cr_assert_not_null(strstr(text, "push / yardstick push"), "%s", text);
     cr_assert_not_null(strstr(text, "  missed\n"), "%s", text);
     cr_assert_not_null(strstr(text, "  met\n"), "%s", text);
+    cr_assert_not_null(strstr(text, "with 2 connections to each ps, 3 rpc threads in it"), "%s", text);
     cr_assert_not_null(strstr(text, "1 MiB messages, 1 server thread, 2 connections, 4 calls in flight"), "%s", text);
     cr_assert_null(strstr(text, "nan"), "%s", text);
     free(text);
@@ -210,5 +216,54 @@ Test(bench_report, the_table_says_met_or_missed_or_why_it_does_not, .init = make
     cr_assert_null(strstr(text, "  missed\n"), "%s", text);
     cr_assert_not_null(strstr(text, "no verdict"), "%s", text);
     cr_assert_not_null(strstr(text, "without shardgrad-yardstick"), "%s", text);
+    free(text);
+}
+
+Test(bench_report, a_yardstick_that_no_stage_wants_is_not_missed, .init = make_run, .fini = free_run)
+{
+    settings.only[SG_BENCH_STAGE_OPS] = settings.only[SG_BENCH_STAGE_SMALL] = false;
+    results.has_yardstick = false;
+    char *text = print();
+    cr_assert_null(strstr(text, "without shardgrad-yardstick"), "%s", text);
+    free(text);
+}
+
+Test(bench_report, a_row_of_which_a_measure_spreads_by_more_than_a_tenth_is_marked, .init = make_run, .fini = free_run)
+{
+    char *text = print();
+    cr_assert_null(strstr(text, "noisy"), "%s", text);
+    free(text);
+    add(&results.machine.tcp_seconds, 0.1, 0.4);
+    sg_bench_floor floors[SG_BENCH_FLOORS_MAX];
+    size_t n = sg_bench_floors_list(&settings, &results, floors);
+    cr_assert(sg_bench_floors_is_noisy(find(floors, n, "push / raw TCP one way")));
+    cr_assert_not(sg_bench_floors_is_noisy(find(floors, n, "push / yardstick push")));
+    cr_assert_not(sg_bench_floors_is_noisy(find(floors, n, "minor page faults per step, worker")), "is no time");
+    text = print();
+    cr_assert_not_null(strstr(text, "  missed (noisy)\n"), "%s", text);
+    cr_assert_not_null(strstr(text, "  missed\n"), "%s", text);
+    cr_assert_not_null(strstr(text, "noisy: a measure of the row has a spread above 10 %"), "%s", text);
+    free(text);
+    settings.quick = true;
+    text = print();
+    cr_assert_null(strstr(text, "noisy"), "without a verdict it says nothing: %s", text);
+    free(text);
+}
+
+Test(bench_report, quick_leaves_out_what_says_nothing_of_a_small_model, .init = make_run, .fini = free_run)
+{
+    results.memory.parameter_bytes = results.memory.peak_bytes = 1 << 20;
+    results.machine.copy_bytes = 1e6;
+    add(&results.machine.copy_seconds, 1e-3, 1e-3);
+    char *text = print();
+    cr_assert_not_null(strstr(text, "memory of all ps"), "%s", text);
+    cr_assert_not_null(strstr(text, "ps resident memory / parameters"), "%s", text);
+    cr_assert_null(strstr(text, "in caches"), "%s", text);
+    free(text);
+    settings.quick = true;
+    text = print();
+    cr_assert_null(strstr(text, "memory of all ps"), "%s", text);
+    cr_assert_null(strstr(text, "ps resident memory / parameters"), "%s", text);
+    cr_assert_not_null(strstr(text, "in caches, not in memory"), "%s", text);
     free(text);
 }

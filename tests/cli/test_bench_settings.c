@@ -120,6 +120,35 @@ Test(bench_settings, what_cannot_be_foretold_is_refused)
     sg_config_destroy(config);
 }
 
+Test(bench_settings, the_stage_scale_is_for_one_and_one_and_refused_where_it_is_all_there_is)
+{
+    static const sg_config_override one[] = {{"workers", "1", "x"}}, two[] = {{"workers", "2", "x"}};
+    sg_config *config = load(two, 1), *fits = load(one, 1);
+    bool left_out;
+    sg_error err;
+    sg_bench_settings s = accept((sg_bench_words){.only = "scale"});
+    cr_assert_eq(sg_bench_settings_fit_stages(&s, fits, &left_out, NULL), SG_OK);
+    cr_assert(!left_out && s.only[SG_BENCH_STAGE_SCALE]);
+    cr_assert_eq(sg_bench_settings_fit_stages(&s, config, &left_out, &err), SG_USAGE);
+    cr_assert_not_null(strstr(err.message, "1 ps and 2 workers"), "%s", err.message);
+    s = accept((sg_bench_words){.only = "scale,ops"});
+    cr_assert_eq(sg_bench_settings_fit_stages(&s, config, &left_out, NULL), SG_OK);
+    cr_assert(left_out && !s.only[SG_BENCH_STAGE_SCALE] && s.only[SG_BENCH_STAGE_OPS]);
+    s = accept((sg_bench_words){.only = "ops"});
+    cr_assert_eq(sg_bench_settings_fit_stages(&s, config, &left_out, NULL), SG_OK);
+    cr_assert_not(left_out, "it was not asked for");
+    sg_config_destroy(config);
+    sg_config_destroy(fits);
+}
+
+Test(bench_settings, only_ops_and_small_want_a_yardstick)
+{
+    for (sg_bench_stage i = 0; i < SG_BENCH_STAGE_COUNT; i++) {
+        sg_bench_settings s = accept((sg_bench_words){.only = sg_bench_settings_stage_name(i)});
+        cr_assert_eq(sg_bench_settings_wants_yardstick(&s), i == SG_BENCH_STAGE_OPS || i == SG_BENCH_STAGE_SMALL);
+    }
+}
+
 Test(bench_settings, more_than_the_memory_is_refused_with_both_figures)
 {
     sg_config *config = load((sg_config_override[]){{"workers", "1", "x"}}, 1);
@@ -132,6 +161,9 @@ Test(bench_settings, more_than_the_memory_is_refused_with_both_figures)
     cr_assert_not_null(strstr(err.message, "4.883 GiB are available"), "%s", err.message);
     cr_assert_eq(sg_bench_settings_check_memory(&s, config, true, 6144 * MIB, &err), SG_EXHAUSTED,
                  "the yardstick needs its own");
+    sg_bench_settings without = accept((sg_bench_words){.bytes = "1GiB", .only = "memory"});
+    cr_assert_eq(sg_bench_settings_check_memory(&without, config, true, 9216 * MIB, NULL), SG_OK,
+                 "it is not started for the stage memory");
     s = accept((sg_bench_words){.bytes = "1GiB"});
     cr_assert_eq(sg_bench_settings_max_workers(&s, config), 4, "of the stage scale");
     cr_assert_eq(sg_bench_settings_check_memory(&s, config, false, 6144 * MIB, &err), SG_EXHAUSTED);

@@ -51,6 +51,9 @@ def a_quick_bench_measures_everything(case):
     names = [ratio["name"] for ratio in found["ratios"]]
     for name in ("push / raw TCP one way", "first round / steady state", "minor page faults per step, ps"):
         check(name in names, f"ratio {name}: {names}")
+    check(not any("memory" in name or "variables" in name for name in names), f"what says nothing of little: {names}")
+    contains(table, r"(?m)^  memcpy .*in caches, not in memory\)$", "table")
+    equal((found["connections"], found["rpc_threads"]), (2, 1), "shardgrad's side")
     check(all(ratio["met"] is None for ratio in found["ratios"]), "--quick gives no verdict")
 
 
@@ -85,7 +88,9 @@ def a_bench_that_makes_no_sense_is_refused_in_one_line(case):
                              (["--quick", "--check"], 64, "--check: floors are set for 1 ps, 1 worker and 128 MiB"),
                              (["--workers", "2", "--check"], 64, "--check: floors are set for"),
                              (["--only", "scale", "--check"], 64, "--check: the stage scale is compared with ops"),
+                             (["--only", "scale", "--ps", "2"], 64, "--only scale: found 2 ps and 1 workers, wanted 1"),
                              (["--quick", "--json", "/dev/null/bench.json"], 66, "/dev/null"),
+                             (["--quick", "--json", f"{case.dir}/none/bench.json"], 66, "its folder does not exist"),
                              (["--fast"], 64, "unknown option '--fast'"),
                              (["--run-dir", "x"], 64, "--run-dir"),
                              (["--mode", "async"], 78, "update.mode"),
@@ -96,6 +101,19 @@ def a_bench_that_makes_no_sense_is_refused_in_one_line(case):
         contains(process.err, hint, f"bench {' '.join(args)}")
         equal(process.err.count("\n"), 1, f"lines of bench {' '.join(args)}: {process.err}")
         equal((process.out, folders(case)), ("", []), "output and folders")
+    check(not os.path.exists(f"{case.dir}/none"), "a folder that nobody asked for")
+
+
+@test
+def a_bench_says_which_stage_it_leaves_out_and_lists_the_flags_that_it_takes(case):
+    process = bench(case, "--quick", "--only", "memory,scale", "--ps", "2").expect(0)
+    contains(process.err, "the stage scale is left out", "error")
+    check("yardstick" not in process.out + process.err, "nothing was to be compared with it")
+    listed = bench(case, "--help").expect(0).out
+    for flag in ("--ps N", "--workers N", "--set KEY=VALUE", "--json FILE"):
+        check(flag in listed, f"{flag} in {listed}")
+    for flag in ("--config", "--mode", "--run-dir"):
+        check(flag not in listed, f"{flag} in {listed}")
 
 
 @test

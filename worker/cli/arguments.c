@@ -13,7 +13,10 @@ static void print_help(const sg_arguments_command *command)
         printf("  %-24s %s\n", left, option->help);
     }
     printf("  %-24s %s\n", "--help", "this text");
-    sg_config_flags_help(stdout);
+    if (command->flags_help != NULL)
+        fputs(command->flags_help, stdout);
+    else
+        sg_config_flags_help(stdout);
 }
 
 static const sg_arguments_option *find_option(const sg_arguments_command *command, const char *name)

@@ -19,6 +19,8 @@ typedef struct sg_arguments_command {
     const char *summary; /* what it does, a few lines for --help */
     const sg_arguments_option *options;
     size_t n_options;
+    /* The lines of --help on flags that set keys of the cluster file; NULL: all of them are listed. */
+    const char *flags_help;
     bool needs_file;
 } sg_arguments_command;
 

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/folder.h"
 #include "worker/cli/arguments.h"
 #include "worker/cli/bench/process.h"
 #include "worker/cli/bench/report.h"
@@ -61,16 +60,12 @@ static sg_status json_open(json_file *f, const char *path, sg_error *err)
     *f = (json_file){.path = path, .fd = -1};
     if (path == NULL)
         return SG_OK;
-    char *folder = sg_xstrdup(path), *slash = strrchr(folder, '/');
-    if (slash != NULL)
-        *slash = '\0';
-    sg_status status = slash != NULL && slash != folder ? sg_folder_make(folder, err) : SG_OK;
-    free(folder);
-    if (status != SG_OK)
-        return status;
     f->made = access(path, F_OK) != 0;
     f->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    return f->fd >= 0 ? SG_OK : sg_error_set(err, SG_NOT_FOUND, "--json: cannot write %s: %s", path, strerror(errno));
+    if (f->fd >= 0)
+        return SG_OK;
+    return sg_error_set(err, SG_NOT_FOUND, "--json: cannot write %s: %s", path,
+                        errno == ENOENT ? "its folder does not exist: make it first" : strerror(errno));
 }
 
 static sg_status json_write(const json_file *f, const sg_bench *b, sg_error *err)
@@ -139,7 +134,7 @@ static int conclude(const bench_options *options, const json_file *json, const s
     if (status != SG_OK)
         return sg_arguments_fail(status, err);
     sg_bench_floor floors[SG_BENCH_FLOORS_MAX];
-    size_t n = sg_bench_floors_list(b->results, floors);
+    size_t n = sg_bench_floors_list(b->settings, b->results, floors);
     if (!options->check)
         return 0;
     if (n != sg_bench_floors_expected(b->settings))
@@ -191,11 +186,16 @@ static sg_status prepare(const sg_arguments *a, const bench_options *options, bo
     sg_status status = check_arguments(a, err);
     if (status == SG_OK)
         status = sg_bench_settings_init(settings, &options->words, err);
+    bool left_out = false;
+    if (status == SG_OK)
+        status = sg_bench_settings_fit_stages(settings, a->config, &left_out, err);
     if (status == SG_OK)
         status =
             sg_bench_settings_check_memory(settings, a->config, has_yardstick, sg_bench_process_available_bytes(), err);
     if (status == SG_OK && options->check)
         status = sg_bench_floors_check(settings, a->config->ps.n, a->config->workers, has_yardstick, err);
+    if (status == SG_OK && left_out)
+        sg_bench_say("the stage scale is left out: it compares more ps and workers with 1 and 1");
     return status;
 }
 
@@ -243,14 +243,21 @@ int sg_bench_main(int argc, char **argv)
         {"--only", "LIST", "some of machine,ops,small,many,memory,scale; default: all", NULL, &o.words.only},
         {"--json", "FILE", "write all figures there, too", NULL, &o.json},
         {"--check", "", "end with 1 if a floor is missed; with an error if one cannot be measured", &o.check, NULL},
-        {"--quick", "", "a few seconds on a small model: shows that it works, not how fast", &o.words.quick, NULL},
+        {"--quick", "", "less than a second: shows that it works, not how fast; see above", &o.words.quick, NULL},
     };
     sg_arguments_command command = {
         .usage = "shardgrad bench [--ps P] [--workers W] [--bytes N] [options]",
         .summary = "Measures push, pull and push_pull on a local cluster (1 ps and 1 worker by default), and in the\n"
                    "same run what the machine and gRPC alone can do; checks every value that is pulled. Prints a\n"
                    "table: tests/bench/README.md explains it. Ends with 0; 70 if a value is wrong; with --check, 1\n"
-                   "if a floor is missed. Keep the machine quiet, and set keys with --set, such as rpc_threads=2.",
+                   "if a floor is missed. Takes about a minute; keep the machine quiet.\n"
+                   "--quick is for trying it out: a model of 2 MiB, few repetitions, 200 small variables instead of\n"
+                   "10,000, arrays that caches hold instead of memory, and the yardstick with one setting instead of\n"
+                   "its best. No verdicts, and no ratios that would mean nothing of so little.",
+        .flags_help = "  --ps N                   so many ps on this machine, each at a free port; 1\n"
+                      "  --workers N              so many workers; 1\n"
+                      "  --log-level LEVEL        of the log files, which are kept if something fails\n"
+                      "  --set KEY=VALUE          set a key of the cluster, such as rpc_threads=2 or connections=1\n",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
     };

@@ -6,8 +6,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "worker/cli/bench/settings.h"
+
 #define MANY_SECONDS 0.005 /* that a step of many variables may cost beside three copies of its bytes */
 #define MANY_COPIES  3
+#define NOISY_SPREAD 0.10
 #define FLOOR_BYTES  ((uint64_t)128 << 20)
 
 typedef struct list {
@@ -16,19 +19,24 @@ typedef struct list {
 } list;
 
 /* Adds what was measured; a found value that is none was not. */
-static void add(list *l, double found, bool at_most, double floor, double aim, const char *format, ...) SG_PRINTF(6, 7);
+static void add(list *l, const sg_bench_floor *floor, const char *format, ...) SG_PRINTF(3, 4);
 
-static void add(list *l, double found, bool at_most, double floor, double aim, const char *format, ...)
+static void add(list *l, const sg_bench_floor *floor, const char *format, ...)
 {
-    if (isnan(found))
+    if (isnan(floor->found))
         return;
     SG_ASSERT(l->n < SG_BENCH_FLOORS_MAX);
     sg_bench_floor *f = &l->floors[l->n++];
-    *f = (sg_bench_floor){.found = found, .floor = floor, .aim = aim, .at_most = at_most};
+    *f = *floor;
     va_list args;
     va_start(args, format);
     vsnprintf(f->name, sizeof(f->name), format, args);
     va_end(args);
+}
+
+static double larger_spread(const sg_bench_series *a, const sg_bench_series *b)
+{
+    return fmax(sg_bench_series_spread(a), sg_bench_series_spread(b)); /* the other one if one is NAN */
 }
 
 double sg_bench_floors_paired(double bytes, const sg_bench_series *seconds, double other_bytes,
@@ -54,38 +62,83 @@ static void add_ops(list *l, const sg_bench_results *r)
     };
     for (size_t i = 0; i < SG_BENCH_OP_COUNT; i++) {
         const sg_bench_op_result *op = &r->ops[i];
-        add(l, sg_bench_floors_paired(op->bytes, &op->seconds, op->yardstick_bytes, &op->yardstick.seconds), false,
-            ops[i].yardstick_floor, 1, "%s / yardstick %s", ops[i].name, ops[i].name);
+        const sg_bench_series *other = &op->yardstick.seconds;
+        add(l,
+            &(sg_bench_floor){.found = sg_bench_floors_paired(op->bytes, &op->seconds, op->yardstick_bytes, other),
+                              .floor = ops[i].yardstick_floor,
+                              .aim = 1,
+                              .spread = larger_spread(&op->seconds, other)},
+            "%s / yardstick %s", ops[i].name, ops[i].name);
     }
     for (size_t i = 0; i < SG_BENCH_OP_COUNT; i++) {
         const sg_bench_op_result *op = &r->ops[i];
-        add(l, sg_bench_floors_paired(op->bytes, &op->seconds, r->machine.tcp_bytes, &r->machine.tcp_seconds), false,
-            ops[i].tcp_floor, ops[i].tcp_aim, "%s%s / raw TCP one way", ops[i].name,
-            i == SG_BENCH_OP_BOTH ? " both ways" : "");
+        const sg_bench_series *other = &r->machine.tcp_seconds;
+        add(l,
+            &(sg_bench_floor){.found = sg_bench_floors_paired(op->bytes, &op->seconds, r->machine.tcp_bytes, other),
+                              .floor = ops[i].tcp_floor,
+                              .aim = ops[i].tcp_aim,
+                              .spread = larger_spread(&op->seconds, other)},
+            "%s%s / raw TCP one way", ops[i].name, i == SG_BENCH_OP_BOTH ? " both ways" : "");
     }
 }
 
 static void add_passes(list *l, const sg_bench_results *r)
 {
-    for (size_t n = 1; n <= SG_BENCH_PASS_MAX_PARTS; n *= 2)
+    const sg_bench_series *pass = &r->machine.pass_seconds;
+    for (size_t n = 1; n <= SG_BENCH_PASS_MAX_PARTS; n *= 2) {
+        const sg_bench_series *fused = &r->machine.fused_seconds[n];
         add(l,
-            sg_bench_floors_paired(r->machine.fused_bytes[n], &r->machine.fused_seconds[n], r->machine.pass_bytes,
-                                   &r->machine.pass_seconds),
-            false, 0.80, 0.90, "fused pass, momentum, %zu part%s / memory pass", n, n > 1 ? "s" : "");
+            &(sg_bench_floor){.found =
+                                  sg_bench_floors_paired(r->machine.fused_bytes[n], fused, r->machine.pass_bytes, pass),
+                              .floor = 0.80,
+                              .aim = 0.90,
+                              .spread = larger_spread(fused, pass)},
+            "fused pass, momentum, %zu part%s / memory pass", n, n > 1 ? "s" : "");
+    }
 }
 
 /* Step over echo: seconds per seconds, so the pairs are turned round. */
 static void add_small(list *l, const sg_bench_results *r)
 {
-    add(l, sg_bench_floors_paired(1, &r->small.echo_p50_seconds, 1, &r->small.p50_seconds), true, 1.6, 1.35,
+    add(l,
+        &(sg_bench_floor){.found = sg_bench_floors_paired(1, &r->small.echo_p50_seconds, 1, &r->small.p50_seconds),
+                          .floor = 1.6,
+                          .aim = 1.35,
+                          .at_most = true,
+                          .spread = larger_spread(&r->small.echo_p50_seconds, &r->small.p50_seconds)},
         "whole 4 KiB step / bare echo of 4 KiB");
 }
 
 static void add_many(list *l, const sg_bench_results *r)
 {
     double allowed = MANY_COPIES * sg_bench_series_median(&r->many.copy_seconds) + MANY_SECONDS;
-    add(l, sg_bench_series_median(&r->many.seconds) / allowed, true, 1, NAN,
+    add(l,
+        &(sg_bench_floor){.found = sg_bench_series_median(&r->many.seconds) / allowed,
+                          .floor = 1,
+                          .aim = NAN,
+                          .at_most = true,
+                          .spread = larger_spread(&r->many.seconds, &r->many.copy_seconds)},
         "step of %" PRIu64 " variables of 1 KiB / (3 memcpy + 5 ms)", r->many.n_variables);
+}
+
+static void add_memory(list *l, const sg_bench_results *r)
+{
+    if (r->memory.parameter_bytes > 0)
+        add(l,
+            &(sg_bench_floor){.found = (double)r->memory.peak_bytes / (double)r->memory.parameter_bytes,
+                              .floor = 2.5,
+                              .aim = 2.2,
+                              .at_most = true,
+                              .spread = NAN},
+            "ps resident memory / parameters, %" PRIu64 " workers", r->memory.n_workers);
+}
+
+static void add_faults(list *l, const char *side, const sg_bench_series *faults)
+{
+    add(l,
+        &(sg_bench_floor){
+            .found = sg_bench_series_median(faults), .floor = 20, .aim = 0, .at_most = true, .spread = NAN},
+        "minor page faults per step, %s", side);
 }
 
 static void add_scale(list *l, const sg_bench_results *r)
@@ -94,33 +147,54 @@ static void add_scale(list *l, const sg_bench_results *r)
     double goodput = both->bytes / sg_bench_series_median(&both->seconds);
     for (size_t i = 0; i < SG_ARRAY_LEN(r->scale); i++) {
         const sg_bench_scale_result *scale = &r->scale[i];
-        add(l, scale->bytes / sg_bench_series_median(&scale->seconds) / goodput, false, 0.8, NAN,
+        add(l,
+            &(sg_bench_floor){.found = scale->bytes / sg_bench_series_median(&scale->seconds) / goodput,
+                              .floor = 0.8,
+                              .aim = NAN,
+                              .spread = larger_spread(&scale->seconds, &both->seconds)},
             "push_pull, %" PRIu64 " ps + %" PRIu64 " workers / 1 + 1", scale->n_ps, scale->n_workers);
     }
 }
 
-size_t sg_bench_floors_list(const sg_bench_results *r, sg_bench_floor floors[SG_BENCH_FLOORS_MAX])
+static void add_first_round(list *l, const sg_bench_results *r)
+{
+    const sg_bench_series *steady = &r->ops[SG_BENCH_OP_BOTH].seconds;
+    add(l,
+        &(sg_bench_floor){.found = r->first_round_seconds / sg_bench_series_median(steady),
+                          .floor = 3,
+                          .aim = NAN,
+                          .at_most = true,
+                          .spread = sg_bench_series_spread(steady)},
+        "first round / steady state");
+}
+
+size_t sg_bench_floors_list(const sg_bench_settings *s, const sg_bench_results *r,
+                            sg_bench_floor floors[SG_BENCH_FLOORS_MAX])
 {
     list l = {.floors = floors};
     add_ops(&l, r);
-    add_passes(&l, r);
+    if (!s->quick)
+        add_passes(&l, r);
     add_small(&l, r);
-    if (r->memory.parameter_bytes > 0)
-        add(&l, (double)r->memory.peak_bytes / (double)r->memory.parameter_bytes, true, 2.5, 2.2,
-            "ps resident memory / parameters, %" PRIu64 " workers", r->memory.n_workers);
-    add(&l, sg_bench_series_median(&r->step_worker_faults), true, 20, 0, "minor page faults per step, worker");
-    add(&l, sg_bench_series_median(&r->step_ps_faults), true, 20, 0, "minor page faults per step, ps");
+    if (!s->quick)
+        add_memory(&l, r);
+    add_faults(&l, "worker", &r->step_worker_faults);
+    add_faults(&l, "ps", &r->step_ps_faults);
     add_scale(&l, r);
-    add_many(&l, r);
-    if (r->ops[SG_BENCH_OP_BOTH].seconds.n > 0)
-        add(&l, r->first_round_seconds / sg_bench_series_median(&r->ops[SG_BENCH_OP_BOTH].seconds), true, 3, NAN,
-            "first round / steady state");
+    if (!s->quick)
+        add_many(&l, r);
+    add_first_round(&l, r);
     return l.n;
 }
 
 bool sg_bench_floors_is_met(const sg_bench_floor *f)
 {
     return f->at_most ? f->found <= f->floor : f->found >= f->floor;
+}
+
+bool sg_bench_floors_is_noisy(const sg_bench_floor *f)
+{
+    return f->spread > NOISY_SPREAD; /* not if it is NAN */
 }
 
 bool sg_bench_floors_apply(const sg_bench_results *r, const sg_bench_settings *s)
@@ -151,7 +225,7 @@ sg_status sg_bench_floors_check(const sg_bench_settings *s, uint64_t n_ps, uint6
             "--check: floors are set for 1 ps, 1 worker and 128 MiB, without --quick: leave out --check");
     if (s->only[SG_BENCH_STAGE_SCALE] && !s->only[SG_BENCH_STAGE_OPS])
         return sg_error_set(err, SG_USAGE, "--check: the stage scale is compared with ops: choose --only ops,scale");
-    if ((s->only[SG_BENCH_STAGE_OPS] || s->only[SG_BENCH_STAGE_SMALL]) && !has_yardstick)
+    if (sg_bench_settings_wants_yardstick(s) && !has_yardstick)
         return sg_error_set(err, SG_NOT_FOUND,
                             "--check: there is no shardgrad-yardstick beside this program, which ops and small are "
                             "compared with: make it, or leave out --check");

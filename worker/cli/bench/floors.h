@@ -9,14 +9,20 @@ typedef struct sg_bench_floor {
     char name[64];
     double found;
     double floor, aim; /* aim NAN: there is none beside the floor */
+    double spread;     /* the largest of the times it is made of; NAN where it is made of none */
     bool at_most;      /* found must be at most floor, not at least */
 } sg_bench_floor;
 
 #define SG_BENCH_FLOORS_MAX 24
 
-/* Those of the measures that were taken; returns their number. */
-size_t sg_bench_floors_list(const sg_bench_results *results, sg_bench_floor floors[SG_BENCH_FLOORS_MAX]);
+/* Those of the measures that were taken; returns their number. With --quick those are left out that say nothing of a
+ * small model: the passes, which stay in caches; the memory of a ps, which is mostly the program; many variables. */
+size_t sg_bench_floors_list(const sg_bench_settings *settings, const sg_bench_results *results,
+                            sg_bench_floor floors[SG_BENCH_FLOORS_MAX]);
 bool sg_bench_floors_is_met(const sg_bench_floor *floor);
+/* Whether the machine was too restless for a verdict to say much: a spread above 10 %. Counts with the verdict alone.
+ */
+bool sg_bench_floors_is_noisy(const sg_bench_floor *floor);
 /* Whether the floors were set for such a run: 1 ps, 1 worker, 128 MiB, not --quick. Others have ratios, no verdict. */
 bool sg_bench_floors_apply(const sg_bench_results *results, const sg_bench_settings *settings);
 /* How many floors the chosen stages have when everything can be measured. */

@@ -32,26 +32,31 @@ static void read_processor(char *name, size_t n_bytes)
         fclose(file);
 }
 
-static void print_rate(FILE *out, const char *name, double bytes, const sg_bench_series *seconds)
+static void print_rate(FILE *out, const char *name, double bytes, const sg_bench_series *seconds, const char *note)
 {
     if (seconds->n > 0)
-        fprintf(out, "  %-34s %8.2f GB/s  spread %3.0f %%\n", name, bytes / sg_bench_series_median(seconds) / 1e9,
-                100 * sg_bench_series_spread(seconds));
+        fprintf(out, "  %-34s %8.2f GB/s  spread %3.0f %%%s\n", name, bytes / sg_bench_series_median(seconds) / 1e9,
+                100 * sg_bench_series_spread(seconds), note);
 }
 
-static void print_machine(const sg_bench_results *r, FILE *out)
+static void print_machine(const sg_bench_settings *s, const sg_bench_results *r, FILE *out)
 {
     char processor[256];
+    const char *note = s->quick ? "  (--quick: in caches, not in memory)" : "";
     read_processor(processor, sizeof(processor));
-    fprintf(out, "machine: %ld cores, %s; shardgrad %s\n", sysconf(_SC_NPROCESSORS_ONLN), processor, SG_VERSION);
-    print_rate(out, "memcpy", r->machine.copy_bytes, &r->machine.copy_seconds);
-    print_rate(out, "memory pass c = a + b", r->machine.pass_bytes, &r->machine.pass_seconds);
+    fprintf(out,
+            "machine: %ld cores, %s; shardgrad %s with %" PRIu64 " connection%s to each ps, %" PRIu64
+            " rpc thread%s in it\n",
+            sysconf(_SC_NPROCESSORS_ONLN), processor, SG_VERSION, r->connections, r->connections == 1 ? "" : "s",
+            r->rpc_threads, r->rpc_threads == 1 ? "" : "s");
+    print_rate(out, "memcpy", r->machine.copy_bytes, &r->machine.copy_seconds, note);
+    print_rate(out, "memory pass c = a + b", r->machine.pass_bytes, &r->machine.pass_seconds, note);
     for (size_t n = 1; n <= SG_BENCH_PASS_MAX_PARTS; n *= 2) {
         char name[64];
         snprintf(name, sizeof(name), "fused pass, momentum, %zu part%s", n, n > 1 ? "s" : "");
-        print_rate(out, name, r->machine.fused_bytes[n], &r->machine.fused_seconds[n]);
+        print_rate(out, name, r->machine.fused_bytes[n], &r->machine.fused_seconds[n], note);
     }
-    print_rate(out, "raw TCP over loopback", r->machine.tcp_bytes, &r->machine.tcp_seconds);
+    print_rate(out, "raw TCP over loopback", r->machine.tcp_bytes, &r->machine.tcp_seconds, "");
 }
 
 /* --- the cluster ---------------------------------------------------------------------------------------------- */
@@ -102,24 +107,29 @@ static void print_ops(const sg_bench_settings *s, const sg_bench_results *r, FIL
             1e3 * sg_bench_series_median(&r->ops[SG_BENCH_OP_BOTH].seconds));
 }
 
-static void print_models(const sg_bench_results *r, FILE *out)
+static void print_models(const sg_bench_settings *s, const sg_bench_results *r, FILE *out)
 {
     if (r->small.steps.n > 0) {
-        fprintf(out, "\none variable of 4 KiB, %zu steps: p50 %.0f us, p99 %.0f us, CPU worker %.0f us, ps %.0f us\n",
+        fprintf(out,
+                "\none variable of 4 KiB, %zu steps: p50 %.0f us, p99 %.0f us, spread of blocks %.0f %%, CPU worker "
+                "%.0f us, "
+                "ps %.0f us\n",
                 r->small.steps.n, 1e6 * sg_bench_series_median(&r->small.steps),
-                1e6 * sg_bench_series_quantile(&r->small.steps, 0.99), 1e6 * r->small.worker_cpu_seconds,
+                1e6 * sg_bench_series_quantile(&r->small.steps, 0.99),
+                100 * sg_bench_series_spread(&r->small.p50_seconds), 1e6 * r->small.worker_cpu_seconds,
                 1e6 * r->small.ps_cpu_seconds);
         if (r->small.echo_p50_seconds.n > 0)
-            fprintf(out, "  bare echo of 4 KiB: p50 %.0f us, p99 %.0f us\n",
+            fprintf(out, "  bare echo of 4 KiB: p50 %.0f us, p99 %.0f us, spread of blocks %.0f %%\n",
                     1e6 * sg_bench_series_median(&r->small.echo_p50_seconds),
-                    1e6 * sg_bench_series_median(&r->small.echo_p99_seconds));
+                    1e6 * sg_bench_series_median(&r->small.echo_p99_seconds),
+                    100 * sg_bench_series_spread(&r->small.echo_p50_seconds));
     }
     if (r->many.seconds.n > 0)
         fprintf(out, "%" PRIu64 " variables of 1 KiB: step %.2f ms, spread %.0f %%; memcpy of their bytes %.2f ms\n",
                 r->many.n_variables, 1e3 * sg_bench_series_median(&r->many.seconds),
                 100 * sg_bench_series_spread(&r->many.seconds), 1e3 * sg_bench_series_median(&r->many.copy_seconds));
     char resident[SG_BENCH_BYTES_TEXT], peak[SG_BENCH_BYTES_TEXT];
-    if (r->memory.parameter_bytes > 0)
+    if (r->memory.parameter_bytes > 0 && !s->quick) /* of a small model it is that of the program */
         fprintf(out, "memory of all ps with %" PRIu64 " workers: %s resident, %s at most\n", r->memory.n_workers,
                 sg_bench_settings_bytes_text((double)r->memory.resident_bytes, resident),
                 sg_bench_settings_bytes_text((double)r->memory.peak_bytes, peak));
@@ -135,14 +145,15 @@ static void print_models(const sg_bench_results *r, FILE *out)
 
 static const char *verdict(const sg_bench_floor *f, bool apply)
 {
-    return !apply ? "-" : sg_bench_floors_is_met(f) ? "met" : "missed";
+    static const char *const words[2][2] = {{"missed", "missed (noisy)"}, {"met", "met (noisy)"}};
+    return apply ? words[sg_bench_floors_is_met(f)][sg_bench_floors_is_noisy(f)] : "-";
 }
 
 static void print_floors(const sg_bench_settings *s, const sg_bench_results *r, FILE *out)
 {
     sg_bench_floor floors[SG_BENCH_FLOORS_MAX];
-    size_t n = sg_bench_floors_list(r, floors);
-    bool apply = sg_bench_floors_apply(r, s);
+    size_t n = sg_bench_floors_list(s, r, floors);
+    bool apply = sg_bench_floors_apply(r, s), noisy = false;
     if (n > 0)
         fprintf(out, "\n%-56s %9s %12s %7s\n", "ratios", "found", "floor", "aim");
     for (size_t i = 0; i < n; i++) {
@@ -152,18 +163,21 @@ static void print_floors(const sg_bench_settings *s, const sg_bench_results *r, 
             snprintf(aim, sizeof(aim), "%.4g", floors[i].aim);
         fprintf(out, "  %-54s %9.3f %12s %7s  %s\n", floors[i].name, floors[i].found, floor, aim,
                 verdict(&floors[i], apply));
+        noisy = noisy || (apply && sg_bench_floors_is_noisy(&floors[i]));
     }
     if (n > 0 && !apply)
         fprintf(out, "  floors are set for 1 ps, 1 worker and 128 MiB, without --quick: no verdict here\n");
-    if (n > 0 && !r->has_yardstick)
+    if (noisy)
+        fprintf(out, "  noisy: a measure of the row has a spread above 10 %%, the machine was not quiet: repeat\n");
+    if (sg_bench_settings_wants_yardstick(s) && !r->has_yardstick)
         fprintf(out, "  without shardgrad-yardstick there is nothing to compare with gRPC alone\n");
 }
 
 void sg_bench_report_print(const sg_bench_settings *settings, const sg_bench_results *results, FILE *out)
 {
-    print_machine(results, out);
+    print_machine(settings, results, out);
     print_ops(settings, results, out);
-    print_models(results, out);
+    print_models(settings, results, out);
     print_floors(settings, results, out);
     fflush(out);
 }

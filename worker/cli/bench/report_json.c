@@ -159,7 +159,7 @@ static json_t *scale_json(const sg_bench_results *r)
 static json_t *floors_json(const sg_bench_settings *s, const sg_bench_results *r)
 {
     sg_bench_floor floors[SG_BENCH_FLOORS_MAX];
-    size_t n = sg_bench_floors_list(r, floors);
+    size_t n = sg_bench_floors_list(s, r, floors);
     bool apply = sg_bench_floors_apply(r, s);
     json_t *array = json_array();
     for (size_t i = 0; i < n; i++) {
@@ -170,6 +170,8 @@ static json_t *floors_json(const sg_bench_settings *s, const sg_bench_results *r
         json_object_set_new(object, "aim", number(floors[i].aim));
         json_object_set_new(object, "direction", json_string(floors[i].at_most ? "at_most" : "at_least"));
         json_object_set_new(object, "met", apply ? json_boolean(sg_bench_floors_is_met(&floors[i])) : json_null());
+        json_object_set_new(object, "spread", number(floors[i].spread));
+        json_object_set_new(object, "noisy", json_boolean(sg_bench_floors_is_noisy(&floors[i])));
         json_array_append_new(array, object);
     }
     return array;
@@ -184,6 +186,8 @@ static json_t *run_json(const sg_bench_settings *s, const sg_bench_results *r)
     json_object_set_new(object, "time", json_string(now));
     json_object_set_new(object, "ps", whole(r->n_ps));
     json_object_set_new(object, "workers", whole(r->n_workers));
+    json_object_set_new(object, "connections", whole(r->connections));
+    json_object_set_new(object, "rpc_threads", whole(r->rpc_threads));
     json_object_set_new(object, "bytes", whole(s->shape.total_bytes));
     json_object_set_new(object, "variables", whole(sg_bench_shape_variables(&s->shape)));
     json_object_set_new(object, "repetitions", whole(s->repetitions));

@@ -56,6 +56,7 @@ typedef struct sg_bench_scale_result {
 
 typedef struct sg_bench_results {
     uint64_t n_ps, n_workers;
+    uint64_t connections, rpc_threads; /* of shardgrad's side, as configured */
     bool has_yardstick;
     struct {
         double pass_bytes, copy_bytes, tcp_bytes;

@@ -5,6 +5,7 @@
 
 #include "common/folder.h"
 #include "worker/cli/bench/bench.h"
+#include "worker/cli/bench/settings.h"
 
 #define PASS_REPETITIONS  9u
 #define QUICK_REPETITIONS 2u
@@ -142,8 +143,7 @@ static sg_status measure_machine(sg_bench *b, sg_error *err)
 /* Where the stages that compare with it run. */
 static sg_status start_yardstick(sg_bench *b, sg_error *err)
 {
-    const bool *only = b->settings->only;
-    if (!only[SG_BENCH_STAGE_OPS] && !only[SG_BENCH_STAGE_SMALL])
+    if (!sg_bench_settings_wants_yardstick(b->settings))
         return SG_OK;
     if (b->yardstick_program == NULL) {
         sg_bench_say("there is no shardgrad-yardstick beside this program: its ratios are left out");
@@ -175,6 +175,8 @@ sg_status sg_bench_run(sg_bench *b, sg_error *err)
 {
     b->results->n_ps = b->config->ps.n;
     b->results->n_workers = b->config->workers;
+    b->results->connections = b->config->connections;
+    b->results->rpc_threads = b->config->rpc_threads;
     sg_status status = sg_bench_tcp_create(&b->tcp, err);
     if (status == SG_OK)
         status = start_yardstick(b, err);

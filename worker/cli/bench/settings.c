@@ -161,12 +161,33 @@ sg_status sg_bench_settings_check_config(const sg_config *config, sg_error *err)
     return SG_OK;
 }
 
+sg_status sg_bench_settings_fit_stages(sg_bench_settings *s, const sg_config *config, bool *left_out, sg_error *err)
+{
+    *left_out = s->only[SG_BENCH_STAGE_SCALE] && (config->ps.n != 1 || config->workers != 1);
+    if (!*left_out)
+        return SG_OK;
+    s->only[SG_BENCH_STAGE_SCALE] = false;
+    for (size_t i = 0; i < SG_BENCH_STAGE_COUNT; i++) {
+        if (s->only[i])
+            return SG_OK;
+    }
+    return sg_error_set(err, SG_USAGE,
+                        "--only scale: found %zu ps and %" PRIu64
+                        " workers, wanted 1 and 1, to which it compares more: leave out --ps and --workers",
+                        config->ps.n, config->workers);
+}
+
+bool sg_bench_settings_wants_yardstick(const sg_bench_settings *s)
+{
+    return s->only[SG_BENCH_STAGE_OPS] || s->only[SG_BENCH_STAGE_SMALL];
+}
+
 uint64_t sg_bench_settings_max_workers(const sg_bench_settings *s, const sg_config *config)
 {
     uint64_t most = config->workers;
     if (s->only[SG_BENCH_STAGE_MEMORY] && most < MEMORY_WORKERS)
         most = MEMORY_WORKERS;
-    if (s->only[SG_BENCH_STAGE_SCALE] && config->ps.n == 1 && config->workers == 1)
+    if (s->only[SG_BENCH_STAGE_SCALE])
         most = SCALE_WORKERS;
     return most;
 }
@@ -177,7 +198,7 @@ sg_status sg_bench_settings_check_memory(const sg_bench_settings *s, const sg_co
                                          uint64_t available_bytes, sg_error *err)
 {
     uint64_t workers = sg_bench_settings_max_workers(s, config);
-    uint64_t copies = 3 * workers + 2 + (has_yardstick ? YARDSTICK_COPIES : 0);
+    uint64_t copies = 3 * workers + 2 + (has_yardstick && sg_bench_settings_wants_yardstick(s) ? YARDSTICK_COPIES : 0);
     uint64_t needed = s->shape.total_bytes * copies + (workers + config->ps.n) * PROCESS_BYTES;
     if (s->only[SG_BENCH_STAGE_MACHINE] && needed < PASS_ARRAYS * s->array_bytes)
         needed = PASS_ARRAYS * s->array_bytes;

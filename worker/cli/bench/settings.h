@@ -18,6 +18,13 @@ SG_MUST_USE sg_status sg_bench_settings_init(sg_bench_settings *settings, const 
  * naming the key. */
 SG_MUST_USE sg_status sg_bench_settings_check_config(const sg_config *config, sg_error *err);
 
+/* Leaves the stage scale out (and *left_out is true) where there are not 1 ps and 1 worker, to which it is compared.
+ * Errors: USAGE, if it was the only stage. */
+SG_MUST_USE sg_status sg_bench_settings_fit_stages(sg_bench_settings *settings, const sg_config *config, bool *left_out,
+                                                   sg_error *err);
+/* Whether a chosen stage is compared with the yardstick. */
+bool sg_bench_settings_wants_yardstick(const sg_bench_settings *settings);
+
 /* The most workers that run at once in any stage; the configuration says how many there are in most. */
 uint64_t sg_bench_settings_max_workers(const sg_bench_settings *settings, const sg_config *config);
 /* Whether what the run needs is there: available_bytes of memory. Errors: EXHAUSTED, with both figures. */

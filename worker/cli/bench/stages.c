@@ -145,13 +145,11 @@ static sg_status work_scale(sg_bench *b, sg_bench_cluster *cluster, void *user, 
     return status == SG_OK ? sg_bench_cluster_do_unmeasured(cluster, SG_BENCH_CHECK, 1, err) : status;
 }
 
-/* Only where the rest of the run is 1 + 1, to which it is compared. */
+/* The rest of the run is 1 + 1, to which it is compared: sg_bench_settings_fit_stages. */
 sg_status sg_bench_scale(sg_bench *b, sg_error *err)
 {
     static const uint64_t shapes[][2] = {{4, 1}, {1, 4}};
     sg_status status = SG_OK;
-    if (b->config->ps.n != 1 || b->config->workers != 1)
-        return status;
     for (size_t i = 0; i < SG_ARRAY_LEN(shapes) && status == SG_OK; i++) {
         sg_bench_scale_result *result = &b->results->scale[i];
         result->n_ps = shapes[i][0];
