@@ -195,6 +195,29 @@ Test(session_join, a_push_that_nobody_acknowledges_makes_leave_give_up_at_its_de
     cr_assert_eq(peer_count(&p, SG_SESSION_LEAVE), 0);
 }
 
+Test(session_join, leave_waits_for_the_calls_of_pushes_that_were_cancelled)
+{
+    peer_declare(&p);
+    const sg_step step = peer_step(&p, 0);
+    uint64_t push;
+    cr_assert_eq(sg_session_push(p.session, p.now_ms, UINT64_MAX, &step, 1, peer_slices, 4, &push, NULL), SG_OK);
+    sg_session_cancel(p.session, p.now_ms, push);
+    peer_drain(&p);
+    peer_expect(&p, push, SG_CANCELLED);
+    const uint64_t leave = sg_session_leave(p.session, p.now_ms, p.now_ms + 2000);
+    peer_drain(&p);
+    cr_assert_gt(peer_count(&p, SG_SESSION_PUSH), 1);
+    while (peer_count(&p, SG_SESSION_PUSH) > 0) {
+        cr_assert_eq(peer_count(&p, SG_SESSION_LEAVE), 0, "it overtook a push");
+        sg_session_action call = peer_take(&p, SG_SESSION_PUSH);
+        peer_fail(&p, &call, SG_CANCELLED, "cancelled");
+    }
+    sg_session_action call = peer_take(&p, SG_SESSION_LEAVE);
+    cr_assert_eq(((const Shardgrad__V1__LeaveRequest *)call.body)->progress[0]->pushed, 0);
+    peer_answer_well(&p, &call, 0);
+    peer_expect(&p, leave, SG_OK);
+}
+
 Test(session_join, leave_before_any_ticket_names_no_group)
 {
     const uint64_t leave = sg_session_leave(p.session, p.now_ms, p.now_ms + 2000);

@@ -238,6 +238,29 @@ Test(session_tickets, what_is_missing_of_a_step_is_what_no_request_brings)
     }
 }
 
+Test(session_tickets, the_end_of_a_push_that_was_cancelled_does_not_hide_what_a_later_pull_brings)
+{
+    begin(SG_MODE_SYNC);
+    uint32_t slices[4];
+    sg_step first, second;
+    const uint64_t task = begin_two(&first, &second);
+    cr_assert_eq(sg_session_missing(p.session, &second, slices), 0);
+    sg_session_cancel(p.session, p.now_ms, task);
+    peer_drain(&p);
+    cr_assert_eq(sg_session_missing(p.session, &second, slices), 4);
+    sg_session_pull(p.session, p.now_ms, UINT64_MAX, second.number, slices, 4);
+    peer_drain(&p);
+    cr_assert_eq(sg_session_missing(p.session, &second, slices), 0);
+    cr_assert_gt(peer_count(&p, SG_SESSION_PUSH_PULL), 0);
+    while (peer_count(&p, SG_SESSION_PUSH_PULL) > 0) {
+        sg_session_action call = peer_take(&p, SG_SESSION_PUSH_PULL);
+        peer_fail(&p, &call, SG_CANCELLED, "cancelled");
+        cr_assert_eq(sg_session_missing(p.session, &second, slices), 0, "it would be pulled twice");
+    }
+    peer_answer_all(&p, SG_SESSION_PULL);
+    cr_assert_eq(sg_session_version(p.session, 0), second.number);
+}
+
 /* --- tickets that ride along with a push ---------------------------------------------------------------------- */
 
 static const Shardgrad__V1__TicketRequest *riding(const sg_session_action *call)

@@ -46,7 +46,6 @@ sg_session *sg_session_create(const sg_session_options *options)
     sg_session_peer_init(&session->peers[0], "");
     TAILQ_INIT(&session->tasks);
     TAILQ_INIT(&session->active);
-    TAILQ_INIT(&session->given_up);
     STAILQ_INIT(&session->touched);
     return session;
 }

@@ -10,7 +10,8 @@
  *     its call has ended;
  *   - at most the ticket that is computed and one more are held; the next step may be begun once this one's gradients
  *     were all handed over, and this one is finished once they are acknowledged;
- *   - Leave goes out only after all pushes are acknowledged, and says how far they went;
+ *   - Leave goes out only after all pushes are acknowledged, or, where they were cancelled, their calls have ended, and
+ *     says how far they went;
  *   - FENCED from anyone ends everything.
  *
  * Threads: none; the owner serialises. */

@@ -118,44 +118,46 @@ sg_session_request *sg_session_request_add_data(sg_session *session, sg_session_
     return request;
 }
 
-/* The slices are free for what comes next; for a push only when no attempt of this one is under way. */
-static void slices_settle(sg_session *session, const sg_session_request *request)
+/* Nothing comes of what it was to bring. */
+static void coming_clear(sg_session *session, const sg_session_request *request)
 {
-    const bool held =
-        sg_session_is_push(request->method) && request->state != SG_SESSION_REQUEST_BLOCKED && request->call == 0;
     const uint64_t coming = brings(session, request);
-    for (size_t i = 0; (held || coming != 0) && i < request->message->n_slices; i++) {
+    for (size_t i = 0; coming != 0 && i < request->message->n_slices; i++) {
         sg_session_slice *slice = &session->slices[request->message->slices[i]];
-        if (held)
-            slice->push_pending = false;
-        if (coming != 0 && slice->coming == coming)
+        if (slice->coming == coming)
             slice->coming = 0;
     }
 }
 
-/* Takes it out of its list. The request itself stays readable. */
-static void request_detach(sg_session *session, sg_session_request *request)
+/* It has no task any more, and its room is free; so is what it asks for to be asked for again. */
+static void request_release(sg_session *session, sg_session_request *request)
 {
-    if (request->state == SG_SESSION_REQUEST_ACTIVE) {
-        TAILQ_REMOVE(&session->active, request, link);
-        session->n_idle -= request->call == 0;
-        sg_slots_remove(&session->requests_by_call, request->call);
-    } else {
+    if (request->state != SG_SESSION_REQUEST_ACTIVE)
         sg_session_lane_remove(session, request);
-    }
-    slices_settle(session, request);
-    if (request->lane != SG_SESSION_NO_LANE && request->state == SG_SESSION_REQUEST_ACTIVE)
-        sg_session_lane_leave(session, request);
     else if (request->lane != SG_SESSION_NO_LANE)
-        sg_session_lane_touch(session, request->lane);
-    if (sg_session_is_push(request->method))
-        session->n_pushes--;
+        sg_session_lane_leave(session, request);
+    coming_clear(session, request);
     if (request->method == SG_SESSION_TICKET && session->groups[request->group].asking == request)
         session->groups[request->group].asking = NULL;
     if (request->method == SG_SESSION_PUSH_PULL && session->groups[request->group].riding == request)
         session->groups[request->group].riding = NULL;
     if (request->task != NULL)
         request->task->n_requests--;
+}
+
+/* No call of it is under way any more: for a push, the next one of its slices may follow. */
+static void request_end(sg_session *session, sg_session_request *request)
+{
+    if (request->state == SG_SESSION_REQUEST_ACTIVE) {
+        TAILQ_REMOVE(&session->active, request, link);
+        session->n_idle -= request->call == 0;
+        sg_slots_remove(&session->requests_by_call, request->call);
+    }
+    if (!sg_session_is_push(request->method))
+        return;
+    session->n_pushes--;
+    if (request->state != SG_SESSION_REQUEST_BLOCKED)
+        sg_session_lane_unblock(session, request);
 }
 
 static void request_free(sg_session_request *request)
@@ -173,39 +175,24 @@ static void push_lost(sg_session *session, const sg_session_request *request)
         held->n_lost += (uint32_t)request->message->n_slices;
 }
 
-/* Until its call is reported, the next push of its slices waits: they must not overtake each other. */
-static void request_give_up(sg_session *session, sg_session_request *request)
-{
-    request->state = SG_SESSION_REQUEST_GIVEN_UP;
-    request->task = NULL;
-    TAILQ_INSERT_TAIL(&session->given_up, request, link);
-    sg_slots_put(&session->requests_by_call, request->call, request);
-}
-
-static void given_up_ended(sg_session *session, sg_session_request *request)
-{
-    TAILQ_REMOVE(&session->given_up, request, link);
-    request->call = 0;
-    slices_settle(session, request);
-    sg_session_lane_touch(session, request->lane);
-    request_free(request);
-}
-
 void sg_session_request_remove(sg_session *session, sg_session_request *request)
 {
-    request_detach(session, request);
+    request_release(session, request);
     push_lost(session, request);
-    if (sg_session_is_push(request->method) && request->call != 0)
-        request_give_up(session, request);
-    else
+    if (sg_session_is_push(request->method) && request->call != 0) {
+        request->given_up = true;
+        request->task = NULL;
+    } else {
+        request_end(session, request);
         request_free(request);
+    }
 }
 
 static void drop(sg_session *session, const sg_session_task *task)
 {
     for (sg_session_request *request = TAILQ_FIRST(&session->active), *next; request != NULL; request = next) {
         next = TAILQ_NEXT(request, link);
-        if (task == NULL || request->task == task)
+        if (!request->given_up && (task == NULL || request->task == task))
             sg_session_request_remove(session, request);
     }
     sg_session_lanes_drop(session, task);
@@ -225,8 +212,10 @@ void sg_session_requests_drop_all(sg_session *session)
 void sg_session_requests_destroy(sg_session *session)
 {
     drop(session, NULL);
-    for (sg_session_request *request; (request = TAILQ_FIRST(&session->given_up)) != NULL;)
-        given_up_ended(session, request);
+    for (sg_session_request *request; (request = TAILQ_FIRST(&session->active)) != NULL;) {
+        request_end(session, request);
+        request_free(request);
+    }
 }
 
 /* --- sending --------------------------------------------------------------------------------------------------- */
@@ -357,7 +346,7 @@ static bool ends_everything(sg_session_method method, sg_status status)
     return status == SG_FENCED || status == SG_ROLLED_BACK || status == SG_PEER_LOST;
 }
 
-/* The request has been detached. */
+/* The request has been released and ended. */
 static void settle(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
                    const char *text, const ProtobufCMessage *reply)
 {
@@ -391,7 +380,8 @@ static void call_ended(sg_session *session, uint64_t now_ms, sg_session_request 
         if (status == SG_WAITING || status == SG_NOT_READY) {
             repeat_answered(session, request, now_ms, status, text);
         } else {
-            request_detach(session, request);
+            request_release(session, request);
+            request_end(session, request);
             settle(session, now_ms, request, status, text, reply);
             request_free(request);
         }
@@ -404,10 +394,12 @@ void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg
     sg_session_request *request = sg_slots_get(&session->requests_by_call, call);
     if (request != NULL)
         sg_slots_remove(&session->requests_by_call, call);
-    if (request != NULL && request->state == SG_SESSION_REQUEST_GIVEN_UP)
-        given_up_ended(session, request);
-    else if (request != NULL)
+    if (request != NULL && request->given_up) {
+        request_end(session, request);
+        request_free(request);
+    } else if (request != NULL) {
         call_ended(session, now_ms, request, status, error, reply);
+    }
     sg_session_leave_due(session);
     sg_session_send_due(session, now_ms);
 }

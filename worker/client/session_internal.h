@@ -70,14 +70,13 @@ typedef struct sg_session_message {
 } sg_session_message;
 
 typedef enum sg_session_request_state {
-    SG_SESSION_REQUEST_BLOCKED,  /* in its lane: a push behind one of the same slice that is not acknowledged */
-    SG_SESSION_REQUEST_QUEUED,   /* in its lane: it may be sent when there is room */
-    SG_SESSION_REQUEST_ACTIVE,   /* in the session's active list: without a lane, or sent at least once */
-    SG_SESSION_REQUEST_GIVEN_UP, /* a push: its task has ended, its call has not. The peer may still read it */
+    SG_SESSION_REQUEST_BLOCKED, /* in its lane: a push behind one of the same slice that is not acknowledged */
+    SG_SESSION_REQUEST_QUEUED,  /* in its lane: it may be sent when there is room */
+    SG_SESSION_REQUEST_ACTIVE,  /* in the session's active list: without a lane, or its turn has come */
 } sg_session_request_state;
 
 typedef struct sg_session_request {
-    TAILQ_ENTRY(sg_session_request) link; /* BLOCKED, ACTIVE, GIVEN_UP */
+    TAILQ_ENTRY(sg_session_request) link; /* BLOCKED, ACTIVE */
     sg_session_task *task;                /* NULL: the session's own, or given up */
     sg_session_message *message;
     sg_session_method method;
@@ -94,6 +93,9 @@ typedef struct sg_session_request {
     uint32_t failures;      /* attempts since the last answer */
     uint32_t n_waits;       /* answers that another worker is waited for */
     bool resting;           /* ACTIVE: it has left its lane, and goes back to the queue at not_before_ms */
+    /* ACTIVE: a push whose task has ended and whose call has not. It has left its lane; the peer may still read it, so
+     * that until the call is reported the next push of its slices waits, and the goodbye. */
+    bool given_up;
 } sg_session_request;
 TAILQ_HEAD(sg_session_requests, sg_session_request);
 
@@ -214,12 +216,11 @@ struct sg_session {
     TAILQ_HEAD(, sg_session_task) tasks;
     sg_slots tasks_by_number, requests_by_call;
     uint64_t due_ms;                   /* no task's time, and no repeat, comes before it */
-    struct sg_session_requests active; /* sent at least once, not settled */
-    struct sg_session_requests given_up;
-    uint32_t n_idle;        /* of them: no attempt is under way */
-    sg_session_lane *lanes; /* [n_ps * LANES_PER_PS]: up, down */
+    struct sg_session_requests active; /* without a lane, or their turn has come */
+    uint32_t n_idle;                   /* of them: no attempt is under way */
+    sg_session_lane *lanes;            /* [n_ps * LANES_PER_PS]: of each ps up, down, parked */
     STAILQ_HEAD(, sg_session_lane) touched;
-    uint64_t n_pushes; /* requests not settled */
+    uint64_t n_pushes; /* requests that have not ended, those that were given up included */
     /* of sg_session_pack: [n_ps], ps that have a list now: [n_ps], [plan->n_slices] */
     sg_session_pack_list *pack_lists;
     uint32_t *pack_ps, *pack_next;
@@ -271,11 +272,11 @@ sg_session_request *sg_session_request_add(sg_session *session, sg_session_task 
 sg_session_request *sg_session_request_add_data(sg_session *session, sg_session_task *task, sg_session_method method,
                                                 sg_session_lane_kind kind, uint32_t ps,
                                                 sg_session_message *take_message, uint64_t at);
-/* Forgets a request that was given up. */
+/* Forgets a request; a push that is under way once its call was reported. */
 void sg_session_request_remove(sg_session *session, sg_session_request *request);
 void sg_session_requests_drop(sg_session *session, const sg_session_task *task);
 void sg_session_requests_drop_all(sg_session *session);
-/* Frees them all, those that were given up too: no call will be reported any more. */
+/* Frees them all, those under way too: no call will be reported any more. */
 void sg_session_requests_destroy(sg_session *session);
 /* Emits CALL for whatever may be sent now. */
 void sg_session_send_due(sg_session *session, uint64_t now_ms);
@@ -299,6 +300,8 @@ void sg_session_lane_leave(sg_session *session, const sg_session_request *reques
 void sg_session_lane_remove(sg_session *session, sg_session_request *request);
 /* Requests that are not active; those of `task`, or all of them: NULL. */
 void sg_session_lanes_drop(sg_session *session, const sg_session_task *task);
+/* The slices of this push are free for their next one. */
+void sg_session_lane_unblock(sg_session *session, const sg_session_request *push);
 /* Something may have become possible in this lane. */
 void sg_session_lane_touch(sg_session *session, uint32_t lane);
 /* Sends from all lanes that were touched. */

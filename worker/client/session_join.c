@@ -171,12 +171,12 @@ static void leave_ask(sg_session *session, sg_session_task *task)
 void sg_session_leave_due(sg_session *session)
 {
     sg_session_task *task = session->leaving ? leave_task(session) : NULL;
-    if (task == NULL || task->n_requests > 0 || session->n_pushes > 0)
+    if (task == NULL || task->n_requests > 0)
         return;
-    if (session->hello != NULL && (session->failed == SG_OK || session->failed == SG_STOPPED))
-        leave_ask(session, task);
-    else
+    if (session->hello == NULL || (session->failed != SG_OK && session->failed != SG_STOPPED))
         sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
+    else if (session->n_pushes == 0)
+        leave_ask(session, task);
 }
 
 static void leave_answered(sg_session *session, sg_session_task *task)

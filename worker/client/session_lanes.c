@@ -182,6 +182,13 @@ static bool is_free(const sg_session *session, const sg_session_message *message
     return true;
 }
 
+void sg_session_lane_unblock(sg_session *session, const sg_session_request *push)
+{
+    for (size_t i = 0; i < push->message->n_slices; i++)
+        session->slices[push->message->slices[i]].push_pending = false;
+    sg_session_lane_touch(session, push->lane);
+}
+
 static void blocked_look(sg_session *session, sg_session_lane *lane)
 {
     for (sg_session_request *request = TAILQ_FIRST(&lane->blocked), *next; request != NULL; request = next) {
