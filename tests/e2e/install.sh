@@ -111,15 +111,15 @@ example_of_the_readme_runs() {
     started=()
 }
 
-least_squares_finds_what_no_worker_could_alone() {
-    cluster "$tmp/fit" 2 0.5
+two_workers_find_what_none_could_alone() { # example
+    cluster "$tmp/$1-run" 2 0.5
     local worker
     for worker in 1 0; do # workers before the ps: they wait
-        LD_LIBRARY_PATH=$root/lib timeout 60 "$tmp/least_squares" "$tmp/fit/cluster.yaml" "$worker" &
+        LD_LIBRARY_PATH=$root/lib timeout 60 "$tmp/$1" "$tmp/$1-run/cluster.yaml" "$worker" &
         started+=($!)
     done
-    start_ps "$tmp/fit"
-    await "${started[@]}" || { cat "$tmp"/fit/*.log; return 1; }
+    start_ps "$tmp/$1-run"
+    await "${started[@]}" || { cat "$tmp/$1-run"/*.log; return 1; }
     started=()
 }
 
@@ -133,6 +133,8 @@ check "each header stands alone as C++" headers_stand_alone_as c++ "${CXX:-c++}"
 check "the example of the README compiles" compile minimal
 check "the example of the README runs" example_of_the_readme_runs
 check "least_squares compiles outside of the tree" compile least_squares
-check "least_squares finds what no worker could alone" least_squares_finds_what_no_worker_could_alone
+check "least_squares finds what no worker could alone" two_workers_find_what_none_could_alone least_squares
+check "overlapped compiles outside of the tree" compile overlapped
+check "overlapped finds what no worker could alone" two_workers_find_what_none_could_alone overlapped
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
