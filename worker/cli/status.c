@@ -139,7 +139,10 @@ int sg_status_main(int argc, char **argv)
             print_status(response);
             shardgrad__v1__status_response__free_unpacked(response, NULL);
         } else
-            status = sg_error_prefix(&err, status, "no answer from the coordinator");
+            status = sg_error_prefix(&err, status,
+                                     status == SG_NOT_READY
+                                         ? "no answer from the coordinator (of a run with --run-dir DIR: give it, too)"
+                                         : "no answer from the coordinator");
     }
     int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
     sg_arguments_deinit(&a);
