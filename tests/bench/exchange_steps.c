@@ -1,9 +1,8 @@
 /* tests/bench/exchange_steps.c - a worker that computes nothing: its steps are the exchange alone.
  *
- *     exchange_steps CONFIG WORKER BYTES STEPS    prints when each step ended, in seconds on the machine's monotonic
- * clock
+ *     exchange_steps CONFIG WORKER BYTES STEPS
  *
- * tests/bench/shaped starts it. */
+ * Prints when each step ended, in seconds on the machine's monotonic clock. tests/bench/shaped starts it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
