@@ -3,7 +3,7 @@
  * A message is a protobuf message (the head, through protobuf-c) and, for the calls that carry bulk data, the field
  * `bytes data`: its tag and length are written by hand and the pieces are appended as they lie. A receiver finds
  * `data` wherever in the message it is, hands out its bytes as spans into the receive buffers, and gives only the rest
- * to protobuf-c. gRPC's types stay inside wire.c and rpc_*.c. */
+ * to protobuf-c. gRPC's types stay inside wire*.c and rpc_*.c. */
 #ifndef SG_COMMON_WIRE_H
 #define SG_COMMON_WIRE_H
 

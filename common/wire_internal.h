@@ -1,4 +1,4 @@
-/* common/wire_internal.h - what is inside an sg_wire_message: for wire.c and rpc_*.c, which know gRPC. */
+/* common/wire_internal.h - what is inside an sg_wire_message: for wire*.c and rpc_*.c, which know gRPC. */
 #ifndef SG_COMMON_WIRE_INTERNAL_H
 #define SG_COMMON_WIRE_INTERNAL_H
 
