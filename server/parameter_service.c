@@ -117,31 +117,47 @@ static void received_release(void *owner)
     sg_pool_free(r);
 }
 
+/* Of a number in a list, at most. */
+#define NUMBER_BYTES 10u
+/* Of all else in a head but the lists and the ticket: the tags and lengths, and dtype. */
+#define REST_BYTES 64u
+
+/* Measured only where it could be too much: to measure goes over every number. */
+static bool fits_head(const Shardgrad__V1__PushPullResponse *response)
+{
+    size_t most = (response->n_versions + response->n_non_finite) * NUMBER_BYTES + REST_BYTES;
+    if (response->ticket)
+        most += protobuf_c_message_get_packed_size(&response->ticket->base);
+    return most <= SG_WIRE_HEAD_BYTES || protobuf_c_message_get_packed_size(&response->base) <= SG_WIRE_HEAD_BYTES;
+}
+
 /* The references to the versions go over to the reply. ticket may be NULL. What was counted must be acknowledged: where
- * so many versions do not fit a head, none is told, and they are pulled. */
+ * so many versions do not fit a head, or there is no memory for it, none is told, and they are pulled. */
 static void reply_push_pull(sg_pool *pool, sg_rpc_call *call, const sg_store_pushed *pushed,
                             Shardgrad__V1__TicketResponse *ticket)
 {
     size_t n = pushed->n_versions;
-    sg_wire_piece *pieces = sg_pool_alloc(pool, n * sizeof *pieces);
+    sg_wire_piece *pieces = sg_pool_try_alloc(pool, n * sizeof *pieces);
+    uint64_t *numbers = sg_pool_try_alloc(pool, n * sizeof *numbers);
+    bool has_room = pieces && numbers;
     Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
     response.non_finite = pushed->non_finite;
     response.n_non_finite = pushed->n_non_finite;
     response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
-    response.versions = sg_pool_alloc(pool, n * sizeof *response.versions);
+    response.versions = numbers;
     response.n_versions = n;
     response.ticket = ticket;
-    for (size_t i = 0; i < n; i++) {
-        response.versions[i] = pushed->versions[i]->step;
+    for (size_t i = 0; i < n && has_room; i++) {
+        numbers[i] = pushed->versions[i]->step;
         pieces[i] = piece_of(pushed->versions[i]);
     }
-    if (protobuf_c_message_get_packed_size(&response.base) > SG_WIRE_HEAD_BYTES) {
+    if (!has_room || !fits_head(&response)) {
         for (size_t i = 0; i < n; i++)
             sg_version_release(pushed->versions[i]);
         response.n_versions = n = 0;
     }
     sg_rpc_call_reply(call, &response.base, pieces, n);
-    sg_pool_free(response.versions);
+    sg_pool_free(numbers);
     sg_pool_free(pieces);
 }
 
@@ -157,13 +173,6 @@ static Shardgrad__V1__TicketResponse *ticket_get(const sg_parameter_service *ser
                                                  const Shardgrad__V1__TicketRequest *request)
 {
     return request == NULL || service->ticket == NULL ? NULL : service->ticket(service->ticket_user, request);
-}
-
-/* For how many slices an answer needs room: the store refuses a push that names more than its data can be of. */
-static size_t n_slices_of(const sg_wire_parts *parts)
-{
-    size_t n = ((const Shardgrad__V1__PushRequest *)parts->head)->n_slices, n_elems = parts->data_bytes / sizeof(float);
-    return n < n_elems ? n : n_elems;
 }
 
 /* Both kinds, whose requests are the same. */
@@ -185,9 +194,7 @@ static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_va
                           .owner = r,
                           .retain = received_retain,
                           .release = received_release};
-    size_t n = n_slices_of(&r->parts);
-    sg_store_pushed pushed = {.non_finite = sg_pool_alloc(pool, n * sizeof *pushed.non_finite),
-                              .versions = wants_values ? sg_pool_alloc(pool, n * sizeof(sg_version *)) : NULL};
+    sg_store_pushed pushed = {.wants_versions = wants_values};
     sg_status status = sg_store_push(service->store, sg_clock_ms(), request, &data, &pushed, &err);
     Shardgrad__V1__TicketResponse *ticket =
         status == SG_OK && wants_values ? ticket_get(service, request->ticket) : NULL;
@@ -200,8 +207,7 @@ static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_va
         reply_push(call, &pushed);
     if (ticket != NULL)
         sg_wire_head_free(&ticket->base);
-    sg_pool_free(pushed.non_finite);
-    sg_pool_free(pushed.versions);
+    sg_store_pushed_deinit(&pushed);
 }
 
 static void on_push(void *user, sg_rpc_call *call)
@@ -247,7 +253,13 @@ void sg_parameter_service_answer_pull(void *user, void *call, const sg_store_pul
         sg_rpc_call_fail(call, answer->status, "%s", answer->message);
         return;
     }
-    sg_wire_piece *pieces = sg_pool_alloc(sg_store_pool(service->store), answer->n * sizeof *pieces);
+    sg_wire_piece *pieces = sg_pool_try_alloc(sg_store_pool(service->store), answer->n * sizeof *pieces);
+    if (!pieces) {
+        for (size_t i = 0; i < answer->n; i++)
+            sg_version_release(answer->versions[i]);
+        sg_rpc_call_fail(call, SG_EXHAUSTED, "no memory for the answer to a pull of %zu slices", answer->n);
+        return;
+    }
     for (size_t i = 0; i < answer->n; i++)
         pieces[i] = piece_of(answer->versions[i]);
     Shardgrad__V1__PullResponse response = SHARDGRAD__V1__PULL_RESPONSE__INIT;

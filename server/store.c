@@ -137,7 +137,9 @@ sg_status sg_store_check_distinct(const uint32_t *indices, size_t n, sg_error *e
         i++;
     if (i >= n)
         return SG_OK;
-    uint32_t *sorted = sg_xcalloc(n, sizeof *sorted);
+    uint32_t *sorted = sg_try_alloc_aligned(n * sizeof *sorted);
+    if (!sorted)
+        return sg_error_set(err, SG_EXHAUSTED, "no memory to sort %zu slices; list them in ascending order", n);
     memcpy(sorted, indices, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, compare_indices);
     sg_status status = SG_OK;

@@ -23,7 +23,8 @@ typedef struct sg_store sg_store;
 
 /* The end of a pull. */
 typedef struct sg_store_pull_answer {
-    sg_status status;    /* OK, WAITING (parked for park_ms), TIMEOUT (its deadline), LATE, FENCED, or the job's end */
+    /* OK, WAITING (parked for park_ms), TIMEOUT (its deadline), INVALID, LATE, FENCED, EXHAUSTED, or the job's end */
+    sg_status status;
     const char *message; /* where status is not OK */
     sg_version *const
         *versions;           /* where it is OK: [n] in the order asked, each with a reference, which is given away */
@@ -42,14 +43,15 @@ typedef struct sg_store_data {
     void (*release)(void *owner); /* once if it was retained; from any thread, perhaps before the call returns */
 } sg_store_data;
 
-/* What a push came to. A push that names more slices than its data have elements is refused: no more room is needed. */
+/* What a push came to. Its arrays are made when the sender was let in: a stranger costs nothing. */
 typedef struct sg_store_pushed {
-    uint32_t *non_finite; /* given: room for request->n_slices. Slices that were left out of their sums */
+    bool wants_versions;  /* given */
+    uint32_t *non_finite; /* [n_non_finite] slices that were left out of their sums */
     size_t n_non_finite;
-    /* Given: room for request->n_slices, or NULL if they are not wanted. The version of each slice that the push made,
-     * or found made (async: the newest), with a reference that becomes the caller's. */
+    /* [n_versions] The version of each slice that the push made, or found made (async: the newest), with a reference
+     * that becomes the caller's. */
     sg_version **versions;
-    size_t n_versions; /* request->n_slices; 0 where one of them could not be had at once */
+    size_t n_versions; /* request->n_slices; 0 where one of them could not be had at once, or they are not wanted */
 } sg_store_pushed;
 
 typedef struct sg_store_options {
@@ -93,9 +95,11 @@ SG_MUST_USE sg_status sg_store_initialize(sg_store *store, const Shardgrad__V1__
                                           const sg_span *data, size_t n_spans, sg_error *err);
 /* Stores the contributions, or finds them counted; closes the rounds that are then complete, which answers pulls.
  * Errors: FENCED, ROLLED_BACK, NOT_READY, INVALID (unknown slice, wrong length, a Step that differs), LATE, EARLY,
- * EXHAUSTED, and the job's end. On INVALID nothing was stored, unless another worker fixes other terms meanwhile. */
+ * EXHAUSTED, and the job's end. On INVALID nothing was stored, unless another worker fixes other terms meanwhile.
+ * `pushed` is freed by sg_store_pushed_deinit, also on failure. */
 SG_MUST_USE sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__PushRequest *request,
                                     const sg_store_data *data, sg_store_pushed *pushed, sg_error *err);
+void sg_store_pushed_deinit(sg_store_pushed *pushed); /* the arrays alone; one without any is fine */
 /* Is answered by answer_pull(user, call, ...), exactly once, at deadline_ms at the latest (given ticks). */
 void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const Shardgrad__V1__PullRequest *request,
                    void *call);

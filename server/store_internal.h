@@ -134,7 +134,7 @@ SG_MUST_USE sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t 
                                      sg_error *err);
 /* The slice, if this ps owns it. After declare. Errors: INVALID. */
 SG_MUST_USE sg_status sg_store_find_slice(const sg_store *store, uint32_t index, sg_store_slice **slice, sg_error *err);
-/* Is no slice listed twice? Errors: INVALID. */
+/* Is no slice listed twice? Errors: INVALID, EXHAUSTED. */
 SG_MUST_USE sg_status sg_store_check_distinct(const uint32_t *indices, size_t n, sg_error *err);
 /* Waits until every contribution that was let in before this call is counted. Without a lock. */
 void sg_store_settle_contributions(sg_store *store);

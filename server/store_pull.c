@@ -25,7 +25,7 @@ struct sg_store_parked {
     uint64_t incarnation, generation;
     uint64_t park_until_ms, deadline_ms;
     size_t n;
-    pull_entry *entries;   /* [n] */
+    pull_entry *entries;   /* [n] this and the next two: behind the pull, in one object */
     sg_version **versions; /* [n] NULL while missing; the pull's references, until they are given away */
     uint64_t *numbers;     /* [n] */
     bool given;            /* they were */
@@ -42,9 +42,6 @@ static void unref(sg_store_parked *pull)
         return;
     for (size_t i = 0; i < pull->n && !pull->given; i++)
         sg_version_release(pull->versions[i]);
-    sg_pool_free(pull->entries);
-    sg_pool_free(pull->versions);
-    sg_pool_free(pull->numbers);
     sg_pool_free(pull);
 }
 
@@ -347,11 +344,17 @@ static sg_status check_request(const sg_store *store, const Shardgrad__V1__PullR
     return sg_store_check_distinct(request->slices, request->n_slices, err);
 }
 
+/* NULL without memory: how many slices there are comes from the wire. */
 static sg_store_parked *pull_create(sg_store *store, uint64_t now_ms, uint64_t deadline_ms,
                                     const Shardgrad__V1__PullRequest *request, void *call)
 {
-    sg_store_parked *pull = sg_pool_alloc(store->pool, sizeof *pull);
     size_t n = request->n_slices;
+    sg_store_parked *pull = sg_pool_try_alloc(
+        store->pool, sizeof *pull + n * (sizeof(pull_entry) + sizeof(sg_version *) + sizeof(uint64_t)));
+    if (!pull)
+        return NULL;
+    pull_entry *entries = (pull_entry *)(pull + 1);
+    sg_version **versions = (sg_version **)(entries + n);
     *pull = (sg_store_parked){.call = call,
                               .worker = request->worker,
                               .incarnation = request->incarnation,
@@ -359,9 +362,9 @@ static sg_store_parked *pull_create(sg_store *store, uint64_t now_ms, uint64_t d
                               .park_until_ms = now_ms + store->options.park_ms,
                               .deadline_ms = deadline_ms,
                               .n = n,
-                              .entries = sg_pool_alloc(store->pool, n * sizeof *pull->entries),
-                              .versions = sg_pool_alloc(store->pool, n * sizeof(sg_version *)),
-                              .numbers = sg_pool_alloc(store->pool, n * sizeof *pull->numbers)};
+                              .entries = entries,
+                              .versions = versions,
+                              .numbers = (uint64_t *)(versions + n)};
     atomic_init(&pull->references, 2); /* the list's and the caller's */
     atomic_init(&pull->n_missing, n + 1);
     for (size_t i = 0; i < n; i++)
@@ -378,14 +381,16 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
     sg_status status = let_in(store, request, &committed, &err);
     if (status == SG_OK)
         status = check_request(store, request, &err);
+    if (status == SG_OK && committed && sg_store_pull_now(store, request, call))
+        return;
+    sg_store_parked *pull = status == SG_OK ? pull_create(store, now_ms, deadline_ms, request, call) : NULL;
+    if (status == SG_OK && !pull)
+        status = sg_error_set(&err, SG_EXHAUSTED, "no memory for a pull of %zu slices", request->n_slices);
     if (status != SG_OK) {
         sg_store_pull_answer answer = {.status = status, .message = err.message};
         store->options.answer_pull(store->options.user, call, &answer);
         return;
     }
-    if (committed && sg_store_pull_now(store, request, call))
-        return;
-    sg_store_parked *pull = pull_create(store, now_ms, deadline_ms, request, call);
     pthread_mutex_lock(&store->pulls_mutex);
     pull->next = store->pulls;
     if (store->pulls)

@@ -33,12 +33,14 @@ static sg_version *take_now(sg_store *store, uint32_t index, uint64_t wanted, ui
 bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call)
 {
     size_t n = request->n_slices, there = 0;
-    sg_version **versions = sg_pool_alloc(store->pool, n * sizeof(sg_version *));
-    uint64_t *numbers = sg_pool_alloc(store->pool, n * sizeof *numbers), n_bytes = 0;
-    while (there < n && (versions[there] = take_now(store, request->slices[there], request->versions[there],
-                                                    &numbers[there], &n_bytes)) != NULL)
+    sg_version **versions = sg_pool_try_alloc(store->pool, n * sizeof(sg_version *));
+    uint64_t *numbers = sg_pool_try_alloc(store->pool, n * sizeof *numbers), n_bytes = 0;
+    bool has_room = versions && numbers;
+    while (has_room && there < n &&
+           (versions[there] =
+                take_now(store, request->slices[there], request->versions[there], &numbers[there], &n_bytes)) != NULL)
         there++;
-    bool answers = there == n && n_bytes <= store->options.message_bytes;
+    bool answers = has_room && there == n && n_bytes <= store->options.message_bytes;
     if (answers) {
         atomic_fetch_add(&store->n_pulled, 1);
         sg_store_pull_answer answer = {.status = SG_OK, .versions = versions, .numbers = numbers, .n = n};

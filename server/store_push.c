@@ -174,6 +174,27 @@ static sg_status look_at_all(sg_store_push_state *p, sg_error *err)
 
 /* --- storing --- */
 
+/* How many there are comes from the wire. */
+static sg_status make_arrays(sg_store_push_state *p, sg_error *err)
+{
+    sg_pool *pool = p->store->pool;
+    sg_store_pushed *pushed = p->pushed;
+    p->items = sg_pool_try_alloc(pool, p->n * sizeof *p->items);
+    pushed->non_finite = sg_pool_try_alloc(pool, p->n * sizeof *pushed->non_finite);
+    if (pushed->wants_versions)
+        pushed->versions = sg_pool_try_alloc(pool, p->n * sizeof(sg_version *));
+    if (p->items && pushed->non_finite && (pushed->versions || !pushed->wants_versions))
+        return SG_OK;
+    return sg_error_set(err, SG_EXHAUSTED, "no memory for a push of %zu slices", p->n);
+}
+
+void sg_store_pushed_deinit(sg_store_pushed *pushed)
+{
+    sg_pool_free(pushed->non_finite);
+    sg_pool_free(pushed->versions);
+    *pushed = (sg_store_pushed){.wants_versions = pushed->wants_versions};
+}
+
 /* All versions go back, or none. */
 static void end_versions(sg_store_push_state *p, sg_status status)
 {
@@ -190,7 +211,9 @@ static void end_versions(sg_store_push_state *p, sg_status status)
 
 static sg_status run(sg_store_push_state *p, sg_error *err)
 {
-    sg_status status = find_items(p, err);
+    sg_status status = make_arrays(p, err);
+    if (status == SG_OK)
+        status = find_items(p, err);
     if (status == SG_OK)
         status = look_at_all(p, err);
     for (size_t i = 0; i < p->n && status == SG_OK; i++)
@@ -206,7 +229,7 @@ sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__P
 {
     sg_store_push_state p = {
         .store = store, .now_ms = now_ms, .request = request, .data = data, .pushed = pushed, .n = request->n_slices};
-    pushed->n_non_finite = pushed->n_versions = 0;
+    *pushed = (sg_store_pushed){.wants_versions = pushed->wants_versions};
     for (size_t i = 0; i < data->n_spans; i++)
         p.data_bytes += data->spans[i].n_bytes;
     sg_status status = admit(&p, err);
@@ -216,7 +239,6 @@ sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__P
         status = read_terms(store, request, &p.terms, err);
     if (status != SG_OK)
         return status;
-    p.items = sg_pool_alloc(store->pool, (p.n > 0 ? p.n : 1) * sizeof *p.items);
     status = run(&p, err);
     sg_store_end_push(&p);
     sg_pool_free(p.items);

@@ -356,29 +356,30 @@ sg_status fixture_send_for(fixture *f, const fixture_push *push, sg_store_pushed
 
 sg_status fixture_send(fixture *f, const fixture_push *push, uint32_t *non_finite, size_t *n_non_finite, sg_error *err)
 {
-    uint32_t ignored[64];
-    sg_store_pushed pushed = {.non_finite = non_finite ? non_finite : ignored};
+    sg_store_pushed pushed = {.wants_versions = false};
     sg_status status = fixture_send_for(f, push, &pushed, err);
+    for (size_t i = 0; non_finite && i < pushed.n_non_finite; i++)
+        non_finite[i] = pushed.non_finite[i];
     if (n_non_finite)
         *n_non_finite = pushed.n_non_finite;
+    sg_store_pushed_deinit(&pushed);
     return status;
 }
 
 void fixture_push_pull(fixture *f, const fixture_push *push, fixture_answer *answer)
 {
-    uint32_t non_finite[64];
-    sg_version *versions[64];
-    sg_store_pushed pushed = {.non_finite = non_finite, .versions = versions};
+    sg_store_pushed pushed = {.wants_versions = true};
     sg_error err = {0};
     *answer = (fixture_answer){.answered = true, .n_answers = 1};
     answer->status = fixture_send_for(f, push, &pushed, &err);
     snprintf(answer->message, sizeof answer->message, "%s", err.message);
     answer->n = pushed.n_versions;
     for (size_t i = 0; i < pushed.n_versions; i++) {
-        answer->numbers[i] = versions[i]->step;
-        answer_add(answer, versions[i]);
-        sg_version_release(versions[i]);
+        answer->numbers[i] = pushed.versions[i]->step;
+        answer_add(answer, pushed.versions[i]);
+        sg_version_release(pushed.versions[i]);
     }
+    sg_store_pushed_deinit(&pushed);
 }
 
 void fixture_push_ok(fixture *f, uint32_t worker, uint64_t step, uint64_t members, const float *values, size_t n_values)

@@ -149,16 +149,13 @@ static void send_push(garbage *g)
                               .owner = r,
                               .retain = received_retain,
                               .release = received_release};
-        sg_store_pushed pushed = {.non_finite = calloc(got->n_slices + 1, sizeof(uint32_t))};
-        if (below(g, 2) == 0)
-            pushed.versions = calloc(got->n_slices + 1, sizeof(sg_version *));
+        sg_store_pushed pushed = {.wants_versions = below(g, 2) == 0};
         sg_status status = sg_store_push(g->f.store, g->f.now_ms, got, &data, &pushed, NULL);
         g->n_applied += status == SG_OK;
         cr_assert_leq(pushed.n_non_finite, got->n_slices);
         for (size_t i = 0; i < pushed.n_versions; i++)
             sg_version_release(pushed.versions[i]);
-        free(pushed.versions);
-        free(pushed.non_finite);
+        sg_store_pushed_deinit(&pushed);
     }
     received_release(r);
 }

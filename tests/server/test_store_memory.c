@@ -22,9 +22,8 @@ typedef struct driver {
     sg_mode mode;
     sg_span spans[7];
     float values[16 * N_SLICES];
-    uint32_t slices[N_SLICES], non_finite[N_SLICES];
+    uint32_t slices[N_SLICES];
     uint64_t numbers[N_SLICES];
-    sg_version *versions[N_SLICES];
     uint64_t n_values; /* that came back */
     size_t n_lost;
 } driver;
@@ -92,12 +91,13 @@ static void driver_push(driver *d, uint32_t worker, uint64_t step, uint32_t n_wo
                           .owner = d,
                           .retain = ignore,
                           .release = ignore};
-    sg_store_pushed pushed = {.non_finite = d->non_finite, .versions = d->versions};
+    sg_store_pushed pushed = {.wants_versions = true};
     sg_error err;
     d->n_lost += sg_store_push(d->f.store, d->f.now_ms, &request, &data, &pushed, &err) != SG_OK;
     for (size_t i = 0; i < pushed.n_versions; i++)
-        sg_version_release(d->versions[i]);
+        sg_version_release(pushed.versions[i]);
     d->n_values += pushed.n_versions;
+    sg_store_pushed_deinit(&pushed);
 }
 
 static void driver_pull(driver *d, uint32_t worker, uint64_t version)
@@ -160,6 +160,47 @@ Test(store_memory, a_step_allocates_nothing_in_the_steady_state)
             }
         }
     }
+}
+
+enum { N_CLAIMED = 100000 };
+
+Test(store_memory, a_push_or_pull_of_who_is_not_let_in_costs_nothing)
+{
+    driver d;
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
+    driver_init(&d, &options);
+    static uint32_t slices[N_CLAIMED];
+    static uint64_t numbers[N_CLAIMED];
+    uint64_t members = 1;
+    Shardgrad__V1__Step step = SHARDGRAD__V1__STEP__INIT;
+    step.members = (ProtobufCBinaryData){.len = sizeof members, .data = (uint8_t *)&members};
+    step.hyper = 1;
+    Shardgrad__V1__PushRequest push = SHARDGRAD__V1__PUSH_REQUEST__INIT;
+    push.incarnation = FIXTURE_INCARNATION(99);
+    push.generation = 1;
+    push.step = &step;
+    push.n_slices = push.n_steps = N_CLAIMED;
+    push.slices = slices;
+    push.steps = numbers;
+    sg_store_data data = {.spans = d.spans, .n_spans = SG_ARRAY_LEN(d.spans), .kept_bytes = sizeof d.values};
+    sg_store_pushed pushed = {.wants_versions = true};
+    Shardgrad__V1__PullRequest pull = SHARDGRAD__V1__PULL_REQUEST__INIT;
+    pull.incarnation = push.incarnation;
+    pull.generation = 1;
+    pull.n_slices = pull.n_versions = N_CLAIMED;
+    pull.slices = slices;
+    pull.versions = numbers;
+    char report[4096];
+    sg_allocations_begin();
+    sg_status status = sg_store_push(d.f.store, d.f.now_ms, &push, &data, &pushed, NULL);
+    sg_store_pull(d.f.store, d.f.now_ms, d.f.now_ms + 60000, &pull, &d);
+    size_t n = sg_allocations_end(report, sizeof report);
+    cr_assert_eq(n, 0, "%zu allocations:\n%s", n, report);
+    cr_assert_eq(status, SG_FENCED);
+    cr_assert_eq(d.n_lost, 1, "the pull was refused, too");
+    sg_store_pushed_deinit(&pushed);
+    sg_store_fail_pulls(d.f.store, SG_STOPPED, "stopped");
+    sg_store_destroy(d.f.store);
 }
 
 /* The buffers of versions and copies that a slice has, or that lie in the pool, are those of its first steps. */

@@ -292,8 +292,6 @@ static void received_release(void *owner)
 static void arrive_push(sim *s, sim_ps *ps, sim_arrival *arrival)
 {
     sg_error err = {.message = ""};
-    uint32_t non_finite[SIM_MAX_SLICES];
-    sg_version *versions[SIM_MAX_SLICES];
     received *r = receive(arrival->call);
     sg_store_data data = {.spans = r->spans,
                           .n_spans = 2,
@@ -301,17 +299,18 @@ static void arrive_push(sim *s, sim_ps *ps, sim_arrival *arrival)
                           .owner = r,
                           .retain = received_retain,
                           .release = received_release};
-    sg_store_pushed pushed = {.non_finite = non_finite, .versions = arrival->call->wants_values ? versions : NULL};
+    sg_store_pushed pushed = {.wants_versions = arrival->call->wants_values};
     sg_status status = sg_store_push(ps->store, s->now_ms, (const Shardgrad__V1__PushRequest *)arrival->call->body,
                                      &data, &pushed, &err);
     received_release(r);
     sim_oracle_pushed(s, arrival->call, status);
     if (status == SG_OK && arrival->call->wants_values) {
-        answer_push_pull(s, ps, arrival, versions, pushed.n_versions);
-        return;
+        answer_push_pull(s, ps, arrival, pushed.versions, pushed.n_versions);
+    } else {
+        Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
+        sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
     }
-    Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
-    sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
+    sg_store_pushed_deinit(&pushed);
 }
 
 static void arrive_at_store(sim *s, sim_ps *ps, sim_arrival *arrival)
