@@ -100,7 +100,7 @@ typedef struct received {
     sg_wire_parts parts;
 } received;
 
-static void received_retain(void *owner)
+static void received_keep(void *owner)
 {
     received *r = owner;
     r->message = sg_rpc_call_take_request(r->call);
@@ -192,7 +192,7 @@ static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_va
                           .n_spans = r->parts.n_spans,
                           .kept_bytes = sg_wire_message_bytes(sg_rpc_call_request(call)) + r->parts.memory_bytes,
                           .owner = r,
-                          .retain = received_retain,
+                          .keep = received_keep,
                           .release = received_release};
     sg_store_pushed pushed = {.wants_versions = wants_values};
     sg_status status = sg_store_push(service->store, sg_clock_ms(), request, &data, &pushed, &err);

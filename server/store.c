@@ -109,7 +109,16 @@ bool sg_store_ended(sg_store *store, sg_status *status, char *message, size_t me
     return ended;
 }
 
-/* --- slices of a request --- */
+const Shardgrad__V1__Hyper *sg_store_find_hyper(const sg_store *store, uint64_t number)
+{
+    for (size_t i = store->n_hypers; i > 0; i--) { /* the newest is nearly always the one */
+        if (store->hypers[i - 1].number == number)
+            return &store->hypers[i - 1];
+    }
+    return NULL;
+}
+
+/* --- slices and bytes of a request --- */
 
 sg_status sg_store_find_slice(const sg_store *store, uint32_t index, sg_store_slice **slice, sg_error *err)
 {
@@ -150,6 +159,38 @@ sg_status sg_store_check_distinct(const uint32_t *indices, size_t n, sg_error *e
     free(sorted);
     return status;
 }
+
+sg_status sg_store_check_dtype(Shardgrad__V1__DataType dtype, sg_error *err)
+{
+    if (dtype == SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED ||
+        dtype == SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
+        return SG_OK;
+    return sg_error_set(err, SG_INVALID, "dtype %d is unknown; want float32 (1)", (int)dtype);
+}
+
+/* Small enough to be tested while it is in the first cache. */
+#define GATHER_BYTES (16u << 10)
+
+void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite)
+{
+    uint8_t *bytes = (uint8_t *)out;
+    size_t n_bytes = n_elems * sizeof(float), copied = 0;
+    uint64_t tested = 0;
+    sg_span piece;
+    *finite = true;
+    while (copied < n_bytes) {
+        size_t left = n_bytes - copied;
+        bool more = sg_span_reader_next(reader, left < GATHER_BYTES ? left : GATHER_BYTES, &piece);
+        SG_ASSERT(more); /* the length was checked before */
+        memcpy(bytes + copied, piece.data, piece.n_bytes);
+        copied += piece.n_bytes;
+        uint64_t whole = copied / sizeof(float); /* a float may lie across two pieces */
+        *finite = sg_update_copy_is_finite(out + tested, NULL, whole - tested) && *finite;
+        tested = whole;
+    }
+}
+
+/* --- contributions that wait --- */
 
 void sg_store_settle_contributions(sg_store *store)
 {

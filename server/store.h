@@ -39,8 +39,8 @@ typedef struct sg_store_data {
     size_t n_spans;
     size_t kept_bytes; /* all that stays in memory while `owner` is held: the message, and what was unpacked of it */
     void *owner;
-    void (*retain)(void *owner);  /* called at most once, by the thread that pushes; NULL: lent for the call alone */
-    void (*release)(void *owner); /* once if it was retained; from any thread, perhaps before the call returns */
+    void (*keep)(void *owner);    /* called at most once, by the thread that pushes; NULL: lent for the call alone */
+    void (*release)(void *owner); /* once if it was kept; from any thread, perhaps before the call returns */
 } sg_store_data;
 
 /* What a push came to. Its arrays are made when the sender was let in: a stranger costs nothing. */

@@ -67,24 +67,22 @@ void sg_store_begin_close(sg_store *store, sg_store_slice *slice, const sg_store
 
 /* --- the pass --- */
 
-static Shardgrad__V1__Hyper find_hyper(sg_store *store, uint64_t number, const Shardgrad__V1__Hyper *perhaps)
+static Shardgrad__V1__Hyper hyper_of(sg_store *store, uint64_t number, const Shardgrad__V1__Hyper *perhaps)
 {
     if (perhaps && perhaps->number == number)
         return *perhaps;
-    Shardgrad__V1__Hyper found = SHARDGRAD__V1__HYPER__INIT;
     pthread_rwlock_rdlock(&store->lock);
-    for (size_t i = 0; i < store->n_hypers; i++) {
-        if (store->hypers[i].number == number)
-            found = store->hypers[i];
-    }
+    const Shardgrad__V1__Hyper *found = sg_store_find_hyper(store, number);
+    SG_ASSERT(found); /* it was there when the part's push was let in, and none is ever taken away */
+    Shardgrad__V1__Hyper hyper = *found;
     pthread_rwlock_unlock(&store->lock);
-    return found;
+    return hyper;
 }
 
 static sg_update update_of(sg_store *store, sg_store_slice *slice, const sg_store_closing *c)
 {
     const sg_store_part *part = &c->parts[0]; /* in a round all say the same */
-    Shardgrad__V1__Hyper hyper = find_hyper(store, part->hyper, c->hyper);
+    Shardgrad__V1__Hyper hyper = hyper_of(store, part->hyper, c->hyper);
     /* Sync: a step that all contributions were left out of counts for Adam, too, so that every slice has one count. */
     slice->n_applied = store->options.mode == SG_MODE_SYNC ? c->old->step + 1 : slice->n_applied + 1;
     return (sg_update){

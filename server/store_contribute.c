@@ -51,7 +51,7 @@ static uint64_t may_hold_bytes(const sg_store *store)
 /* A few elements may come with a large head: then a copy takes far less than the message. */
 static bool is_worth_holding(const sg_store_push_state *p)
 {
-    return p->data->retain && p->data->kept_bytes <= 2 * p->data_bytes + HEAD_BESIDE_BYTES;
+    return p->data->keep && p->data->kept_bytes <= 2 * p->data_bytes + HEAD_BESIDE_BYTES;
 }
 
 /* Holds the message, with a reference for each of its contributions in advance. */
@@ -68,7 +68,7 @@ static bool hold(sg_store_push_state *p)
     }
     if (p->copies)
         return false;
-    p->data->retain(p->data->owner);
+    p->data->keep(p->data->owner);
     p->held = sg_pool_alloc(store->pool, sizeof *p->held);
     atomic_init(&p->held->references, p->n + 1);
     p->held->store = store;
@@ -170,17 +170,6 @@ sg_status sg_store_prepare(sg_store_push_state *p, size_t i, sg_error *err)
 
 /* --- counting --- */
 
-/* Somebody was fenced, or the job has failed, since the push was let in: who? */
-static sg_status admit_again(sg_store_push_state *p, sg_error *err)
-{
-    const Shardgrad__V1__PushRequest *request = p->request;
-    pthread_rwlock_rdlock(&p->store->lock);
-    p->admission = atomic_load(&p->store->admission);
-    sg_status status = sg_store_admit(p->store, request->worker, request->incarnation, request->generation, err);
-    pthread_rwlock_unlock(&p->store->lock);
-    return status;
-}
-
 static sg_store_part part_of(sg_store_push_state *p, sg_store_item *item)
 {
     sg_store_part part = {.worker = p->request->worker,
@@ -272,7 +261,8 @@ static sg_status lock_slice(sg_store_push_state *p, sg_store_item *item, const s
         if (admitted && ready)
             return SG_OK;
         pthread_mutex_unlock(&item->slice->mutex);
-        sg_status status = admitted ? lay_by(p, item, err) : admit_again(p, err);
+        /* Else somebody was fenced, or the job has failed, since the push was let in: who? */
+        sg_status status = admitted ? lay_by(p, item, err) : sg_store_admit_push(p, err);
         if (status != SG_OK)
             return status;
     }

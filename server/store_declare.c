@@ -82,10 +82,9 @@ static sg_status check_variable(const Shardgrad__V1__Variable *variable, size_t 
     if (name_bytes == 0 || name_bytes > MAX_NAME_BYTES)
         return sg_error_set(err, SG_INVALID, "variable %zu: its name has %zu bytes; want 1 to %u", index, name_bytes,
                             MAX_NAME_BYTES);
-    if (variable->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
-        variable->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
-        return sg_error_set(err, SG_INVALID, "variable '%s': dtype %d is unknown; want float32 (1)", variable->name,
-                            (int)variable->dtype);
+    sg_status status = sg_store_check_dtype(variable->dtype, err);
+    if (status != SG_OK)
+        return sg_error_prefix(err, status, "variable '%s'", variable->name);
     if (!isfinite(lr_multiplier(variable)) || !isfinite(decay_multiplier(variable)))
         return sg_error_set(err, SG_INVALID, "variable '%s': a multiplier is not finite", variable->name);
     return SG_OK;

@@ -5,28 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Small enough to be tested while it is in the first cache. */
-#define GATHER_BYTES (16u << 10)
-
-void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite)
-{
-    uint8_t *bytes = (uint8_t *)out;
-    size_t n_bytes = n_elems * sizeof(float), copied = 0;
-    uint64_t tested = 0;
-    sg_span piece;
-    *finite = true;
-    while (copied < n_bytes) {
-        size_t left = n_bytes - copied;
-        bool more = sg_span_reader_next(reader, left < GATHER_BYTES ? left : GATHER_BYTES, &piece);
-        SG_ASSERT(more); /* the length was checked before */
-        memcpy(bytes + copied, piece.data, piece.n_bytes);
-        copied += piece.n_bytes;
-        uint64_t whole = copied / sizeof(float); /* a float may lie across two pieces */
-        *finite = sg_update_copy_is_finite(out + tested, NULL, whole - tested) && *finite;
-        tested = whole;
-    }
-}
-
 /* --- orders: under store.lock, for writing --- */
 
 sg_status sg_store_begin_attempt(sg_store *store, const Shardgrad__V1__Attempt *attempt, sg_error *err)
@@ -205,11 +183,10 @@ sg_status sg_store_initialize(sg_store *store, const Shardgrad__V1__InitializeRe
                               size_t n_spans, sg_error *err)
 {
     sg_status status = admit_locked(store, request, err);
+    if (status == SG_OK)
+        status = sg_store_check_dtype(request->dtype, err);
     if (status != SG_OK)
         return status;
-    if (request->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
-        request->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
-        return sg_error_set(err, SG_INVALID, "dtype %d is unknown; want float32 (1)", (int)request->dtype);
     size_t got = 0;
     for (size_t i = 0; i < n_spans; i++)
         got += data[i].n_bytes;

@@ -136,6 +136,12 @@ SG_MUST_USE sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t 
 SG_MUST_USE sg_status sg_store_find_slice(const sg_store *store, uint32_t index, sg_store_slice **slice, sg_error *err);
 /* Is no slice listed twice? Errors: INVALID, EXHAUSTED. */
 SG_MUST_USE sg_status sg_store_check_distinct(const uint32_t *indices, size_t n, sg_error *err);
+/* Of the bytes of a request, or of a variable. Errors: INVALID. */
+SG_MUST_USE sg_status sg_store_check_dtype(Shardgrad__V1__DataType dtype, sg_error *err);
+/* Copies n_elems floats from the reader, testing each while it is in cache. *finite: all of them were. */
+void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite);
+/* Under store.lock: the hyper-parameter set of this number; NULL: none is known. */
+const Shardgrad__V1__Hyper *sg_store_find_hyper(const sg_store *store, uint64_t number);
 /* Waits until every contribution that was let in before this call is counted. Without a lock. */
 void sg_store_settle_contributions(sg_store *store);
 
@@ -153,9 +159,6 @@ size_t sg_store_n_slots(const sg_store *store, const sg_store_slice *slice);
 SG_MUST_USE sg_status sg_store_begin_attempt(sg_store *store, const Shardgrad__V1__Attempt *attempt, sg_error *err);
 SG_MUST_USE sg_status sg_store_seal(sg_store *store, const Shardgrad__V1__Seal *seal, sg_error *err);
 SG_MUST_USE sg_status sg_store_commit(sg_store *store, const Shardgrad__V1__Commit *commit, sg_error *err);
-
-/* Copies n_elems floats from the reader, testing each while it is in cache. *finite: all of them were. */
-void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite);
 
 /* --- store_push.c and store_contribute.c --- */
 
@@ -191,6 +194,9 @@ typedef struct sg_store_push_state {
     bool lacks_version;
 } sg_store_push_state;
 
+/* Is the sender let in, now? Errors: as sg_store_admit, NOT_READY before the commit, INVALID (no step, or of an unknown
+ * hyper-parameter set). */
+SG_MUST_USE sg_status sg_store_admit_push(sg_store_push_state *p, sg_error *err);
 /* Looks at item i's bytes, unless the pass will, and finds it a place if it has to wait. Errors: EXHAUSTED. */
 SG_MUST_USE sg_status sg_store_prepare(sg_store_push_state *p, size_t i, sg_error *err);
 /* Counts it and closes what is then complete. */

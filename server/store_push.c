@@ -10,18 +10,17 @@
 
 static sg_status find_hyper(sg_store_push_state *p, sg_error *err)
 {
-    const sg_store *store = p->store;
     if (!p->request->step)
         return sg_error_set(err, SG_INVALID, "the push has no step; send what the ticket said");
-    for (size_t i = store->n_hypers; i > 0; i--) {
-        p->hyper = store->hypers[i - 1];
-        if (p->hyper.number == p->request->step->hyper)
-            return SG_OK;
-    }
-    return sg_error_set(err, SG_INVALID, "hyper-parameter set %" PRIu64 " is unknown here", p->request->step->hyper);
+    const Shardgrad__V1__Hyper *found = sg_store_find_hyper(p->store, p->request->step->hyper);
+    if (!found)
+        return sg_error_set(err, SG_INVALID, "hyper-parameter set %" PRIu64 " is unknown here",
+                            p->request->step->hyper);
+    p->hyper = *found;
+    return SG_OK;
 }
 
-static sg_status admit(sg_store_push_state *p, sg_error *err)
+sg_status sg_store_admit_push(sg_store_push_state *p, sg_error *err)
 {
     sg_store *store = p->store;
     const Shardgrad__V1__PushRequest *request = p->request;
@@ -63,9 +62,9 @@ static sg_status read_terms(const sg_store *store, const Shardgrad__V1__PushRequ
 static sg_status check_shape(const sg_store_push_state *p, sg_error *err)
 {
     const Shardgrad__V1__PushRequest *request = p->request;
-    if (request->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
-        request->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32)
-        return sg_error_set(err, SG_INVALID, "dtype %d is unknown; want float32 (1)", (int)request->dtype);
+    sg_status status = sg_store_check_dtype(request->dtype, err);
+    if (status != SG_OK)
+        return status;
     if (request->n_steps != request->n_slices)
         return sg_error_set(err, SG_INVALID, "got %zu steps for %zu slices, want as many", request->n_steps,
                             request->n_slices);
@@ -232,7 +231,7 @@ sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__P
     *pushed = (sg_store_pushed){.wants_versions = pushed->wants_versions};
     for (size_t i = 0; i < data->n_spans; i++)
         p.data_bytes += data->spans[i].n_bytes;
-    sg_status status = admit(&p, err);
+    sg_status status = sg_store_admit_push(&p, err);
     if (status == SG_OK)
         status = check_shape(&p, err);
     if (status == SG_OK)

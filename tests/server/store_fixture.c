@@ -345,7 +345,7 @@ sg_status fixture_send_for(fixture *f, const fixture_push *push, sg_store_pushed
     sg_store_data data = {.spans = r->spans, .n_spans = r->n_spans, .kept_bytes = r->n_bytes + f->kept_beside_bytes};
     if (f->lend == FIXTURE_HELD) {
         data.owner = r;
-        data.retain = hold;
+        data.keep = hold;
         data.release = let_go;
     }
     sg_status status = sg_store_push(f->store, f->now_ms, &request, &data, pushed, err);

@@ -75,7 +75,7 @@ typedef struct received {
     sg_wire_parts parts;
 } received;
 
-static void received_retain(void *owner)
+static void received_keep(void *owner)
 {
     received *r = owner;
     r->references++;
@@ -147,7 +147,7 @@ static void send_push(garbage *g)
                               .n_spans = r->parts.n_spans,
                               .kept_bytes = sg_wire_message_bytes(r->message) + r->parts.memory_bytes,
                               .owner = r,
-                              .retain = received_retain,
+                              .keep = received_keep,
                               .release = received_release};
         sg_store_pushed pushed = {.wants_versions = below(g, 2) == 0};
         sg_status status = sg_store_push(g->f.store, g->f.now_ms, got, &data, &pushed, NULL);

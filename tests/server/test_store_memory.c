@@ -89,7 +89,7 @@ static void driver_push(driver *d, uint32_t worker, uint64_t step, uint32_t n_wo
                           .n_spans = SG_ARRAY_LEN(d->spans),
                           .kept_bytes = sizeof d->values,
                           .owner = d,
-                          .retain = ignore,
+                          .keep = ignore,
                           .release = ignore};
     sg_store_pushed pushed = {.wants_versions = true};
     sg_error err;

@@ -273,7 +273,7 @@ static received *receive(const sim_call *call)
     return r;
 }
 
-static void received_retain(void *owner)
+static void received_keep(void *owner)
 {
     received *r = owner;
     r->references++;
@@ -297,7 +297,7 @@ static void arrive_push(sim *s, sim_ps *ps, sim_arrival *arrival)
                           .n_spans = 2,
                           .kept_bytes = r->n_bytes,
                           .owner = r,
-                          .retain = received_retain,
+                          .keep = received_keep,
                           .release = received_release};
     sg_store_pushed pushed = {.wants_versions = arrival->call->wants_values};
     sg_status status = sg_store_push(ps->store, s->now_ms, (const Shardgrad__V1__PushRequest *)arrival->call->body,
