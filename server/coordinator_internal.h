@@ -136,20 +136,20 @@ typedef struct sg_coordinator_past_life {
 } sg_coordinator_past_life;
 
 typedef struct sg_coordinator_worker {
-    sg_coordinator_worker_state state;
     uint64_t life, incarnation; /* 0: none yet */
     sg_coordinator_past_life past_lives[SG_COORDINATOR_PAST_LIVES];
     uint32_t n_past_lives;
+    sg_coordinator_worker_state state;
     char *address; /* for people; never NULL */
     uint64_t heard_ms;
-    bool called;       /* under its incarnation, so the answer to its hello has reached it */
     uint64_t declared; /* 0: not; else its place in the order of declarations */
+    bool called;       /* under its incarnation, so the answer to its hello has reached it */
     bool told;         /* the job's end */
 
-    sg_coordinator_progress *groups; /* [n_groups]; NULL before its first ticket request */
-    bool asked;                      /* for a ticket of any group */
-    bool member;                     /* of every iteration >= member_from that is frozen while it lives */
+    bool asked;  /* for a ticket of any group */
+    bool member; /* of every iteration >= member_from that is frozen while it lives */
     uint64_t member_from;
+    sg_coordinator_progress *groups; /* [n_groups]; NULL before its first ticket request */
 
     float loss; /* newest reported */
     uint64_t examples;

@@ -215,17 +215,32 @@ static void attach(sg_store *store, sg_store_parked *pull)
 
 /* --- news that may end pulls, or let them go on --- */
 
+/* What a pull of who is let in meets. */
+typedef struct prospect {
+    bool committed;    /* it has not to wait for initial values */
+    uint32_t n_slices; /* that there are; UINT32_MAX before they are declared */
+} prospect;
+
+static sg_status let_in(sg_store *store, uint32_t worker, uint64_t incarnation, uint64_t generation, prospect *found,
+                        sg_error *err)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    sg_status status = sg_store_admit(store, worker, incarnation, generation, err);
+    found->committed = store->committed;
+    found->n_slices = store->plan ? store->plan->n_slices : UINT32_MAX;
+    pthread_rwlock_unlock(&store->lock);
+    return status;
+}
+
 /* Is it let in, and has it something to wait for? */
 static void review(sg_store *store, sg_store_parked *pull)
 {
     sg_error err;
-    pthread_rwlock_rdlock(&store->lock);
-    sg_status status = sg_store_admit(store, pull->worker, pull->incarnation, pull->generation, &err);
-    bool committed = store->committed;
-    pthread_rwlock_unlock(&store->lock);
+    prospect found;
+    sg_status status = let_in(store, pull->worker, pull->incarnation, pull->generation, &found, &err);
     if (status != SG_OK)
         finish(store, pull, status, err.message);
-    else if (committed)
+    else if (found.committed)
         attach(store, pull);
 }
 
@@ -318,22 +333,13 @@ void sg_store_cancel_pull(sg_store *store, void *call)
 
 /* --- a new pull --- */
 
-/* Nothing is allocated for who is not let in, nor for more slices than there are. *committed: it has not to wait for
- * initial values. */
-static sg_status let_in(sg_store *store, const Shardgrad__V1__PullRequest *request, bool *committed, sg_error *err)
+/* Of who is let in. Nothing is allocated for more slices than there are. */
+static sg_status check_request(const sg_store *store, const Shardgrad__V1__PullRequest *request, uint32_t n_slices,
+                               sg_error *err)
 {
-    pthread_rwlock_rdlock(&store->lock);
-    sg_status status = sg_store_admit(store, request->worker, request->incarnation, request->generation, err);
-    *committed = store->committed;
-    if (status == SG_OK && store->plan && request->n_slices > store->plan->n_slices)
-        status = sg_error_set(err, SG_INVALID, "%zu slices in one pull are more than the plan's %" PRIu32,
-                              request->n_slices, store->plan->n_slices);
-    pthread_rwlock_unlock(&store->lock);
-    return status;
-}
-
-static sg_status check_request(const sg_store *store, const Shardgrad__V1__PullRequest *request, sg_error *err)
-{
+    if (request->n_slices > n_slices)
+        return sg_error_set(err, SG_INVALID, "%zu slices in one pull are more than the plan's %" PRIu32,
+                            request->n_slices, n_slices);
     if (request->n_versions != request->n_slices)
         return sg_error_set(err, SG_INVALID, "got %zu versions for %zu slices, want as many", request->n_versions,
                             request->n_slices);
@@ -377,16 +383,19 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
                    void *call)
 {
     sg_error err;
-    bool committed;
-    sg_status status = let_in(store, request, &committed, &err);
+    prospect found;
+    sg_status status = let_in(store, request->worker, request->incarnation, request->generation, &found, &err);
     if (status == SG_OK)
-        status = check_request(store, request, &err);
-    if (status == SG_OK && committed && sg_store_pull_now(store, request, call))
+        status = check_request(store, request, found.n_slices, &err);
+    if (status == SG_OK && found.committed && sg_store_pull_now(store, request, call))
         return;
-    sg_store_parked *pull = status == SG_OK ? pull_create(store, now_ms, deadline_ms, request, call) : NULL;
-    if (status == SG_OK && !pull)
-        status = sg_error_set(&err, SG_EXHAUSTED, "no memory for a pull of %zu slices", request->n_slices);
-    if (status != SG_OK) {
+    sg_store_parked *pull = NULL;
+    if (status == SG_OK) {
+        pull = pull_create(store, now_ms, deadline_ms, request, call);
+        if (!pull)
+            status = sg_error_set(&err, SG_EXHAUSTED, "no memory for a pull of %zu slices", request->n_slices);
+    }
+    if (!pull) {
         sg_store_pull_answer answer = {.status = status, .message = err.message};
         store->options.answer_pull(store->options.user, call, &answer);
         return;
