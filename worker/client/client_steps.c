@@ -76,9 +76,12 @@ static sg_status before_await(sg_client *client, const sg_step *step, sg_error *
 /* One who joins late, or who did not pull after the last step, lacks the values that the step is computed on. */
 static sg_op *missing_begin(sg_client *client, const sg_step *step)
 {
-    uint32_t *missing = sg_pool_alloc(client->pool, client->groups[step->group].n_slices * sizeof *missing);
-    const size_t n = sg_session_missing(client->session, step, missing);
-    sg_op *op = n == 0 ? NULL : pull_begin(client, step->group, step->number, missing, n);
+    const size_t n = sg_session_missing(client->session, step, NULL);
+    if (n == 0)
+        return NULL;
+    uint32_t *missing = sg_pool_alloc(client->pool, n * sizeof *missing);
+    sg_session_missing(client->session, step, missing);
+    sg_op *op = pull_begin(client, step->group, step->number, missing, n);
     sg_pool_free(missing);
     return op;
 }

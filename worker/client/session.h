@@ -155,8 +155,8 @@ const sg_plan *sg_session_plan(const sg_session *session); /* NULL before declar
 uint64_t sg_session_version(const sg_session *session, uint32_t group);
 /* The same of one slice. */
 uint64_t sg_session_slice_version(const sg_session *session, uint32_t slice);
-/* Lists the trained slices of the step's group whose values of this step are neither there nor on their way; at most
- * as many as there are trained slices in the group. Returns how many. */
+/* Lists the trained slices of the step's group whose values of this step are neither there nor on their way, and
+ * returns how many there are; slices may be NULL. */
 size_t sg_session_missing(const sg_session *session, const sg_step *step, uint32_t *slices);
 /* Whether all trained slices of the step, which was begun and is not finished, were acknowledged. */
 bool sg_session_is_pushed(const sg_session *session, const sg_step *step);

@@ -132,9 +132,7 @@ static void coming_clear(sg_session *session, const sg_session_request *request)
 /* It has no task any more, and its room is free; so is what it asks for to be asked for again. */
 static void request_release(sg_session *session, sg_session_request *request)
 {
-    if (request->state != SG_SESSION_REQUEST_ACTIVE)
-        sg_session_lane_remove(session, request);
-    else if (request->lane != SG_SESSION_NO_LANE)
+    if (request->state == SG_SESSION_REQUEST_ACTIVE && request->lane != SG_SESSION_NO_LANE)
         sg_session_lane_leave(session, request);
     coming_clear(session, request);
     if (request->method == SG_SESSION_TICKET && session->groups[request->group].asking == request)
@@ -331,7 +329,8 @@ static void repeat_answered(sg_session *session, sg_session_request *request, ui
         request->not_before_ms = now_ms < request->sent_ms + WAITING_REPEAT_MS ? now_ms + WAITING_REPEAT_MS : now_ms;
     if (status == SG_WAITING && request->method == SG_SESSION_PULL)
         sg_session_lane_rest(session, request);
-    sg_session_due(session, request->not_before_ms);
+    if (request->not_before_ms > now_ms)
+        sg_session_due(session, request->not_before_ms);
     waiting_note(session, request, true, text);
 }
 

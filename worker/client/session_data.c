@@ -66,8 +66,11 @@ size_t sg_session_missing(const sg_session *session, const sg_step *step, uint32
     size_t n = 0;
     for (uint32_t i = 0; i < group->n_slices && group->n_ready < group->n_slices; i++) {
         const sg_session_slice *slice = &session->slices[group->slices[i]];
-        if (slice->version != step->number && slice->coming != step->number + 1)
-            slices[n++] = group->slices[i];
+        if (slice->version == step->number || slice->coming == step->number + 1)
+            continue;
+        if (slices != NULL)
+            slices[n] = group->slices[i];
+        n++;
     }
     return n;
 }

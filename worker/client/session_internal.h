@@ -119,6 +119,7 @@ typedef struct sg_session_lane {
     sg_session_request **queue; /* [n_queued] a heap: who waited least first, then the lowest slice, then the oldest */
     size_t n_queued, capacity;
     struct sg_session_requests blocked; /* oldest first */
+    bool look;                          /* one was added, or a slice became free, since they were looked at */
 } sg_session_lane;
 
 typedef struct sg_session_peer {
@@ -272,7 +273,8 @@ sg_session_request *sg_session_request_add(sg_session *session, sg_session_task 
 sg_session_request *sg_session_request_add_data(sg_session *session, sg_session_task *task, sg_session_method method,
                                                 sg_session_lane_kind kind, uint32_t ps,
                                                 sg_session_message *take_message, uint64_t at);
-/* Forgets a request; a push that is under way once its call was reported. */
+/* Forgets a request that is active, or was taken out of its lane; a push that is under way once its call was reported.
+ */
 void sg_session_request_remove(sg_session *session, sg_session_request *request);
 void sg_session_requests_drop(sg_session *session, const sg_session_task *task);
 void sg_session_requests_drop_all(sg_session *session);
@@ -296,9 +298,7 @@ void sg_session_lane_rest(sg_session *session, sg_session_request *request);
 void sg_session_lane_return(sg_session *session, sg_session_request *request);
 /* Its room is free; it is active. */
 void sg_session_lane_leave(sg_session *session, const sg_session_request *request);
-/* Takes a request that is not active out of its lane. */
-void sg_session_lane_remove(sg_session *session, sg_session_request *request);
-/* Requests that are not active; those of `task`, or all of them: NULL. */
+/* Forgets requests that are not active; those of `task`, or all of them: NULL. */
 void sg_session_lanes_drop(sg_session *session, const sg_session_task *task);
 /* The slices of this push are free for their next one. */
 void sg_session_lane_unblock(sg_session *session, const sg_session_request *push);

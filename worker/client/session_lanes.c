@@ -61,13 +61,13 @@ static void queue_put(sg_session_lane *lane, sg_session_request *request)
     sift_up(lane, lane->n_queued - 1);
 }
 
-static void queue_remove(sg_session_lane *lane, size_t at)
+static sg_session_request *queue_take(sg_session_lane *lane)
 {
-    lane->queue[at] = lane->queue[--lane->n_queued];
-    if (at == lane->n_queued)
-        return;
-    sift_down(lane, at);
-    sift_up(lane, at);
+    sg_session_request *request = lane->queue[0];
+    lane->queue[0] = lane->queue[--lane->n_queued];
+    if (lane->n_queued > 0)
+        sift_down(lane, 0);
+    return request;
 }
 
 /* --- lanes ----------------------------------------------------------------------------------------------------- */
@@ -105,23 +105,11 @@ void sg_session_lane_add(sg_session *session, sg_session_request *request)
     if (sg_session_is_push(request->method)) {
         request->state = SG_SESSION_REQUEST_BLOCKED;
         TAILQ_INSERT_TAIL(&lane->blocked, request, link);
+        lane->look = true;
     } else {
         queue_put(lane, request);
     }
     sg_session_lane_touch(session, request->lane);
-}
-
-void sg_session_lane_remove(sg_session *session, sg_session_request *request)
-{
-    sg_session_lane *lane = &session->lanes[request->lane];
-    if (request->state == SG_SESSION_REQUEST_BLOCKED) {
-        TAILQ_REMOVE(&lane->blocked, request, link);
-        return;
-    }
-    size_t at = 0;
-    while (lane->queue[at] != request)
-        at++;
-    queue_remove(lane, at);
 }
 
 void sg_session_lane_leave(sg_session *session, const sg_session_request *request)
@@ -150,26 +138,43 @@ void sg_session_lane_return(sg_session *session, sg_session_request *request)
     sg_session_lane_add(session, request);
 }
 
-static void lane_drop(sg_session *session, sg_session_lane *lane, const sg_session_task *task)
+static void blocked_drop(sg_session *session, sg_session_lane *lane, const sg_session_task *task)
 {
     for (sg_session_request *request = TAILQ_FIRST(&lane->blocked), *next; request != NULL; request = next) {
         next = TAILQ_NEXT(request, link);
+        if (task != NULL && request->task != task)
+            continue;
+        TAILQ_REMOVE(&lane->blocked, request, link);
+        sg_session_request_remove(session, request);
+    }
+}
+
+/* Those that stay become a heap of their own; those that go lie behind it until they are gone. */
+static void queue_drop(sg_session *session, sg_session_lane *lane, const sg_session_task *task)
+{
+    const size_t n = lane->n_queued;
+    lane->n_queued = 0;
+    for (size_t i = 0; i < n; i++) {
+        sg_session_request *request = lane->queue[i];
         if (task == NULL || request->task == task)
-            sg_session_request_remove(session, request);
+            continue;
+        lane->queue[i] = lane->queue[lane->n_queued];
+        lane->queue[lane->n_queued++] = request;
     }
-    /* What is removed from the middle changes the order of the rest. */
-    for (size_t i = lane->n_queued; i > 0;) {
-        const bool wanted = task == NULL || lane->queue[i - 1]->task == task;
-        if (wanted)
-            sg_session_request_remove(session, lane->queue[i - 1]);
-        i = wanted ? lane->n_queued : i - 1;
-    }
+    if (lane->n_queued == n)
+        return;
+    for (size_t i = lane->n_queued / 2; i-- > 0;)
+        sift_down(lane, i);
+    for (size_t i = lane->n_queued; i < n; i++)
+        sg_session_request_remove(session, lane->queue[i]);
 }
 
 void sg_session_lanes_drop(sg_session *session, const sg_session_task *task)
 {
-    for (uint32_t i = 0; i < n_lanes(session); i++)
-        lane_drop(session, &session->lanes[i], task);
+    for (uint32_t i = 0; i < n_lanes(session); i++) {
+        blocked_drop(session, &session->lanes[i], task);
+        queue_drop(session, &session->lanes[i], task);
+    }
 }
 
 /* None of its slices has a push that is queued or under way. At most two steps overlap: so no two pushes that are
@@ -186,12 +191,16 @@ void sg_session_lane_unblock(sg_session *session, const sg_session_request *push
 {
     for (size_t i = 0; i < push->message->n_slices; i++)
         session->slices[push->message->slices[i]].push_pending = false;
+    session->lanes[push->lane].look = true;
     sg_session_lane_touch(session, push->lane);
 }
 
+/* Queues those that are free by now. */
 static void blocked_look(sg_session *session, sg_session_lane *lane)
 {
-    for (sg_session_request *request = TAILQ_FIRST(&lane->blocked), *next; request != NULL; request = next) {
+    sg_session_request *request = lane->look ? TAILQ_FIRST(&lane->blocked) : NULL;
+    lane->look = false;
+    for (sg_session_request *next; request != NULL; request = next) {
         next = TAILQ_NEXT(request, link);
         const sg_session_message *message = request->message;
         if (!is_free(session, message))
@@ -218,8 +227,7 @@ static void lane_send(sg_session *session, sg_session_lane *lane, uint64_t now_m
     const sg_session_lane_kind kind = (sg_session_lane_kind)((lane - session->lanes) % SG_SESSION_LANES_PER_PS);
     blocked_look(session, lane);
     while (lane->n_queued > 0 && has_room(session, lane, kind, lane->queue[0]->message->slice_bytes)) {
-        sg_session_request *request = lane->queue[0];
-        queue_remove(lane, 0);
+        sg_session_request *request = queue_take(lane);
         lane->n_active++;
         lane->active_bytes += request->message->slice_bytes;
         request->state = SG_SESSION_REQUEST_ACTIVE;
