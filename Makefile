@@ -14,7 +14,7 @@ comma := ,
 Q      = $(if $(V),,@)
 say    = $(if $(V),@:,@printf '  %-7s %s\n')
 optional = if $(2) >/dev/null 2>&1; then echo "  optional: $(1) found"; else echo "  optional: $(1) not found ($(3) needs it)"; fi
-PACKAGES := grpc libprotobuf-c libuv openblas libfyaml jansson zlib libcrypto
+PACKAGES := grpc libprotobuf-c libuv openblas libfyaml jansson zlib libcrypto libisal
 NEEDED   := $(PACKAGES) $(if $(filter tests test lint,$(MAKECMDGOALS)),criterion)
 MISSING  := $(strip $(foreach p,$(NEEDED),$(if $(shell pkg-config --exists $(p) && echo y),,$(p))))
 ifneq ($(MISSING),)
