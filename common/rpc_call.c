@@ -120,6 +120,11 @@ sg_wire_message *sg_rpc_call_take_request(sg_rpc_call *call)
     return sg_wire_message_take(call->server->pool, &call->request);
 }
 
+void sg_rpc_call_drop_request(sg_rpc_call *call)
+{
+    sg_wire_message_deinit(&call->request);
+}
+
 uint64_t sg_rpc_call_deadline_ms(const sg_rpc_call *call)
 {
     gpr_timespec deadline = call->route != NULL ? call->deadline : call->details.deadline;

@@ -60,6 +60,8 @@ const sg_wire_message *sg_rpc_call_request(const sg_rpc_call *call);
  * with which gRPC receives: keep it short or small. Once, before the call is answered; sg_rpc_call_request is empty
  * from then on. */
 sg_wire_message *sg_rpc_call_take_request(sg_rpc_call *call);
+/* Lets go of it at once: for a call that is parked, and has no more need of it. */
+void sg_rpc_call_drop_request(sg_rpc_call *call);
 /* When the client stops waiting, on sg_clock_ms's scale; UINT64_MAX: never. */
 uint64_t sg_rpc_call_deadline_ms(const sg_rpc_call *call);
 /* "ipv4:127.0.0.1:4242", for messages. Valid until the call is answered. */

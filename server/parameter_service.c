@@ -241,9 +241,10 @@ static void on_pull(void *user, sg_rpc_call *call)
     if (!unpack(service, call, &shardgrad__v1__pull_request__descriptor, &parts))
         return;
     uint64_t now_ms = sg_clock_ms(), deadline_ms = answer_by(now_ms, sg_rpc_call_deadline_ms(call));
+    sg_rpc_call_drop_request(call); /* who waits takes none of the memory that pushes are received in */
     sg_rpc_call_watch(call, on_gone, service);
     sg_store_pull(service->store, now_ms, deadline_ms, (const Shardgrad__V1__PullRequest *)parts.head, call);
-    sg_wire_parts_deinit(&parts); /* the head is a copy: it may outlive the call */
+    sg_wire_parts_deinit(&parts); /* the head is a copy: it may outlive the call, and the request */
 }
 
 void sg_parameter_service_answer_pull(void *user, void *call, const sg_store_pull_answer *answer)

@@ -10,6 +10,7 @@ sg_store *sg_store_create(const sg_store_options *options)
     store->options = *options;
     store->pool = sg_pool_create();
     store->workers = sg_xcalloc(options->max_workers, sizeof *store->workers);
+    store->parked_of = sg_xcalloc(options->max_workers, sizeof *store->parked_of);
     pthread_rwlock_init(&store->lock, NULL);
     pthread_mutex_init(&store->pulls_mutex, NULL);
     pthread_mutex_init(&store->non_finite_mutex, NULL);
@@ -25,6 +26,7 @@ void sg_store_destroy(sg_store *store)
     for (uint64_t i = 0; i < store->options.max_workers; i++)
         free(store->workers[i].address);
     free(store->workers);
+    free(store->parked_of);
     free(store->hypers);
     free(store->end_reason);
     free(store->failure_message);
@@ -250,7 +252,7 @@ void sg_store_report(sg_store *store, Shardgrad__V1__PsReport *report)
     report->pulls = atomic_load(&store->n_pulled);
     report->non_finite = atomic_load(&store->n_non_finite);
     pthread_mutex_lock(&store->pulls_mutex);
-    report->parked = store->n_pulls;
+    report->parked = store->parked.n_calls;
     pthread_mutex_unlock(&store->pulls_mutex);
     report->waiting_for.data = sg_xcalloc(1, SG_WORKERS_WIRE_BYTES);
     if (declared)

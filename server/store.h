@@ -23,7 +23,8 @@ typedef struct sg_store sg_store;
 
 /* The end of a pull. */
 typedef struct sg_store_pull_answer {
-    /* OK, WAITING (parked for park_ms), TIMEOUT (its deadline), INVALID, LATE, FENCED, EXHAUSTED, or the job's end */
+    /* OK, WAITING (parked for park_ms), NOT_READY (no more may be parked now), TIMEOUT (its deadline), INVALID, LATE,
+     * FENCED, EXHAUSTED, or the job's end */
     sg_status status;
     const char *message; /* where status is not OK */
     sg_version *const

@@ -9,6 +9,7 @@
  *   store_close.c       the one function that closes rounds
  *   store_pull.c        pulls, parked and answered
  *   store_pull_now.c    pulls of what is there
+ *   store_quota.c       what may wait: bounds of parked pulls
  *   store_watch.c       who is waited for, in words and in the log
  *
  * Locks, in order: store.lock, then one slice's mutex, then pulls_mutex. */
@@ -25,7 +26,14 @@
 
 /* So much may be held in any case. */
 #define SG_STORE_HELD_MIN_BYTES ((uint64_t)4 << 20)
-#define SG_STORE_GENERATION     1u /* recovery, which begins others, is not built yet */
+/* Parked pulls: of one worker, and of all. A client of ours has at most a few hundred at a ps. Each is a call of
+ * gRPC's, too, of some 10 KiB. */
+#define SG_STORE_PARKED_CALLS_PER_WORKER 1024u
+#define SG_STORE_PARKED_CALLS            16384u
+/* What those of a worker may take of our own memory: this, and twice what it takes to ask for every slice. */
+#define SG_STORE_PARKED_MIN_BYTES   ((uint64_t)4 << 20)
+#define SG_STORE_PARKED_SLICE_BYTES 128u
+#define SG_STORE_GENERATION         1u /* recovery, which begins others, is not built yet */
 
 typedef struct sg_store_variable {
     char *name;
@@ -81,6 +89,11 @@ typedef struct sg_store_slice {
     uint64_t n_applied; /* async: applications of the rule */
 } sg_store_slice;
 
+/* Pulls that are parked. */
+typedef struct sg_store_parking {
+    uint64_t n_calls, n_bytes;
+} sg_store_parking;
+
 typedef struct sg_store_worker {
     uint64_t incarnation; /* the current one; 0: none yet */
     bool fenced;          /* it, too: the worker has left or is given up */
@@ -111,9 +124,10 @@ struct sg_store {
     sg_status failure; /* what every data call is answered with; OK: none */
     char *failure_message;
 
-    pthread_mutex_t pulls_mutex; /* guards the list of parked pulls */
+    pthread_mutex_t pulls_mutex; /* guards the list of parked pulls, and how many there are */
     sg_store_parked *pulls;
-    uint64_t n_pulls;
+    sg_store_parking parked;
+    sg_store_parking *parked_of; /* [options.max_workers] */
 
     struct { /* the thread that ticks */
         uint64_t looked_ms, opened_ms, interval_ms;
@@ -245,6 +259,13 @@ void sg_store_answer_waiters(sg_store *store, sg_store_waiter *satisfied);
 /* Answers parked pulls of fenced incarnations; of all, if there is a failure. Attaches those that waited for the
  * commit. */
 void sg_store_review_pulls(sg_store *store);
+
+/* --- store_quota.c --- */
+
+/* Takes a place for a pull of a worker that was let in. Errors: NOT_READY (there is none now: ask again). */
+SG_MUST_USE sg_status sg_store_park(sg_store *store, uint32_t worker, size_t n_bytes, sg_error *err);
+/* Under pulls_mutex: gives it back. */
+void sg_store_unpark(sg_store *store, uint32_t worker, size_t n_bytes);
 
 /* --- store_pull_now.c --- */
 

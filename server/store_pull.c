@@ -24,7 +24,7 @@ struct sg_store_parked {
     uint32_t worker;
     uint64_t incarnation, generation;
     uint64_t park_until_ms, deadline_ms;
-    size_t n;
+    size_t n, n_bytes;     /* slices; what it takes, itself and the next three */
     pull_entry *entries;   /* [n] this and the next two: behind the pull, in one object */
     sg_version **versions; /* [n] NULL while missing; the pull's references, until they are given away */
     uint64_t *numbers;     /* [n] */
@@ -118,7 +118,7 @@ static void leave_list(sg_store *store, sg_store_parked *pull)
         store->pulls = pull->next;
     if (pull->next)
         pull->next->prev = pull->prev;
-    store->n_pulls--;
+    sg_store_unpark(store, pull->worker, pull->n_bytes);
     pthread_mutex_unlock(&store->pulls_mutex);
     atomic_fetch_sub(&pull->references, 1);
 }
@@ -350,15 +350,26 @@ static sg_status check_request(const sg_store *store, const Shardgrad__V1__PullR
     return sg_store_check_distinct(request->slices, request->n_slices, err);
 }
 
-/* NULL without memory: how many slices there are comes from the wire. */
-static sg_store_parked *pull_create(sg_store *store, uint64_t now_ms, uint64_t deadline_ms,
-                                    const Shardgrad__V1__PullRequest *request, void *call)
+_Static_assert(sizeof(pull_entry) + sizeof(sg_version *) + sizeof(uint64_t) <= SG_STORE_PARKED_SLICE_BYTES,
+               "a parked pull takes more for a slice than its quota knows of");
+
+/* With a place among those that are parked. How many slices there are comes from the wire. */
+static sg_status pull_create(sg_store *store, uint64_t now_ms, uint64_t deadline_ms,
+                             const Shardgrad__V1__PullRequest *request, void *call, sg_store_parked **made,
+                             sg_error *err)
 {
     size_t n = request->n_slices;
-    sg_store_parked *pull = sg_pool_try_alloc(
-        store->pool, sizeof *pull + n * (sizeof(pull_entry) + sizeof(sg_version *) + sizeof(uint64_t)));
-    if (!pull)
-        return NULL;
+    size_t n_bytes = sizeof(sg_store_parked) + n * (sizeof(pull_entry) + sizeof(sg_version *) + sizeof(uint64_t));
+    sg_status status = sg_store_park(store, request->worker, n_bytes, err);
+    if (status != SG_OK)
+        return status;
+    sg_store_parked *pull = sg_pool_try_alloc(store->pool, n_bytes);
+    if (!pull) {
+        pthread_mutex_lock(&store->pulls_mutex);
+        sg_store_unpark(store, request->worker, n_bytes);
+        pthread_mutex_unlock(&store->pulls_mutex);
+        return sg_error_set(err, SG_EXHAUSTED, "no memory for a pull of %zu slices", n);
+    }
     pull_entry *entries = (pull_entry *)(pull + 1);
     sg_version **versions = (sg_version **)(entries + n);
     *pull = (sg_store_parked){.call = call,
@@ -368,6 +379,7 @@ static sg_store_parked *pull_create(sg_store *store, uint64_t now_ms, uint64_t d
                               .park_until_ms = now_ms + store->options.park_ms,
                               .deadline_ms = deadline_ms,
                               .n = n,
+                              .n_bytes = n_bytes,
                               .entries = entries,
                               .versions = versions,
                               .numbers = (uint64_t *)(versions + n)};
@@ -376,7 +388,8 @@ static sg_store_parked *pull_create(sg_store *store, uint64_t now_ms, uint64_t d
     for (size_t i = 0; i < n; i++)
         pull->entries[i] = (pull_entry){
             .slice_index = request->slices[i], .wanted = request->versions[i], .waiter = {.pull = pull, .index = i}};
-    return pull;
+    *made = pull;
+    return SG_OK;
 }
 
 void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const Shardgrad__V1__PullRequest *request,
@@ -390,11 +403,8 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
     if (status == SG_OK && found.committed && sg_store_pull_now(store, request, call))
         return;
     sg_store_parked *pull = NULL;
-    if (status == SG_OK) {
-        pull = pull_create(store, now_ms, deadline_ms, request, call);
-        if (!pull)
-            status = sg_error_set(&err, SG_EXHAUSTED, "no memory for a pull of %zu slices", request->n_slices);
-    }
+    if (status == SG_OK)
+        status = pull_create(store, now_ms, deadline_ms, request, call, &pull, &err);
     if (!pull) {
         sg_store_pull_answer answer = {.status = status, .message = err.message};
         store->options.answer_pull(store->options.user, call, &answer);
@@ -405,7 +415,6 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
     if (store->pulls)
         store->pulls->prev = pull;
     store->pulls = pull;
-    store->n_pulls++;
     pthread_mutex_unlock(&store->pulls_mutex);
     /* It is judged only now that it is in the list: news that come at this moment find it there. */
     review(store, pull);

@@ -91,6 +91,9 @@ static sg_status find_item(sg_store_push_state *p, size_t i, uint64_t *want_byte
         return sg_error_set(err, SG_INVALID, "slice %" PRIu32 ": variable '%s' is frozen; do not push it", slice->index,
                             slice->variable->name);
     item->step = p->request->steps[i];
+    if (item->step == UINT64_MAX) /* no step follows it */
+        return sg_error_set(err, SG_INVALID, "slice %" PRIu32 ": step %" PRIu64 " is none; send what the ticket said",
+                            slice->index, item->step);
     *want_bytes += slice->n_elems * sizeof(float);
     return SG_OK;
 }
