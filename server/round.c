@@ -175,6 +175,12 @@ void sg_round_excuse(sg_round *round, uint32_t worker, uint64_t step, const sg_r
 
 /* --- closing --- */
 
+uint64_t sg_round_mark(const sg_round *round)
+{
+    const sg_round_open *open = round->async ? NULL : find_open(round, round->step);
+    return open ? open->terms.checkpoint_mark : 0;
+}
+
 bool sg_round_missing(const sg_round *round, sg_workers *missing)
 {
     const sg_round_open *open = round->async ? NULL : find_open(round, round->step);

@@ -82,6 +82,9 @@ bool sg_round_can_close(const sg_round *round);
 void sg_round_begin_close(sg_round *round); /* only if it can */
 void sg_round_end_close(sg_round *round);   /* the next step collects */
 
+/* Checkpoint mark of the collecting round, where somebody has fixed its terms; else 0. */
+uint64_t sg_round_mark(const sg_round *round);
+
 /* Members that the collecting round waits for; false if nobody is known to be waited for. */
 bool sg_round_missing(const sg_round *round, sg_workers *missing);
 

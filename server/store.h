@@ -67,7 +67,11 @@ typedef struct sg_store_options {
     uint64_t max_workers;
     const sg_log *log;
     void (*answer_pull)(void *user, void *call, const sg_store_pull_answer *answer);
-    void *user;
+    /* The cut of a checkpoint is complete (OK: every slice has the version that is meant), or cannot be made: once for
+     * each Cut order, from any thread, without a lock. NULL: nobody wants to know. */
+    void (*on_cut)(void *user, uint64_t mark, sg_status status, const char *message);
+    void *user;     /* of answer_pull */
+    void *cut_user; /* of on_cut */
 } sg_store_options;
 
 sg_store *sg_store_create(const sg_store_options *options);
@@ -106,6 +110,26 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
                    void *call);
 /* Answers it CANCELLED if it is still parked. */
 void sg_store_cancel_pull(sg_store *store, void *call);
+
+/* --- checkpoints --- */
+
+/* What a checkpoint holds of one slice. */
+typedef struct sg_store_kept {
+    uint32_t slice;       /* index in the plan */
+    sg_version *version;  /* the values, at step version->step */
+    sg_version *slots[2]; /* [n_slots] */
+    size_t n_slots;
+    uint64_t n_applied; /* applications of the rule that made them */
+} sg_store_kept;
+
+/* Slices that this ps owns: their places are 0 to n - 1, in the order of the plan. After declare. */
+uint32_t sg_store_n_slices(sg_store *store);
+/* Gives away what is kept of a slice, once on_cut has said OK; copies the slots where no round has yet had to. Errors:
+ * EXHAUSTED, CANCELLED (sg_store_drop_cut was called). */
+SG_MUST_USE sg_status sg_store_take_kept(sg_store *store, uint32_t place, sg_store_kept *kept, sg_error *err);
+void sg_store_kept_deinit(sg_store_kept *kept);
+/* Lets go of all that is kept and not taken: the checkpoint of this mark is complete, or given up. */
+void sg_store_drop_cut(sg_store *store, uint64_t mark);
 
 /* --- time and news --- */
 

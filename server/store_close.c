@@ -60,6 +60,9 @@ static void take_parts(sg_store *store, sg_store_slice *slice, const sg_store_pa
 void sg_store_begin_close(sg_store *store, sg_store_slice *slice, const sg_store_part *part, sg_store_closing *c)
 {
     take_parts(store, slice, part, c);
+    uint64_t mark = c->n_parts > 0 ? c->parts[0].mark : sg_round_mark(&slice->round);
+    if (mark > slice->mark || slice->cut)
+        sg_store_cut_before_pass(store, slice, mark);
     c->old = slice->newest;
     c->spare = slice->spare;
     slice->spare = NULL;
@@ -294,6 +297,7 @@ static bool close_one(sg_store *store, uint64_t now_ms, sg_store_slice *slice, s
     }
     pthread_mutex_lock(&slice->mutex);
     publish(store, now_ms, slice, c, made);
+    bool reached = slice->cut && sg_store_cut_published(store, slice);
     sg_store_waiter *satisfied =
         slice->waiters ? sg_store_satisfy_waiters(slice, store->options.mode == SG_MODE_ASYNC) : NULL;
     bool more = sg_round_can_close(&slice->round);
@@ -303,6 +307,8 @@ static bool close_one(sg_store *store, uint64_t now_ms, sg_store_slice *slice, s
     }
     pthread_mutex_unlock(&slice->mutex);
     sg_store_answer_waiters(store, satisfied);
+    if (reached)
+        sg_store_cut_reached(store);
     return more;
 }
 

@@ -176,6 +176,7 @@ static sg_store_part part_of(sg_store_push_state *p, sg_store_item *item)
                           .learning_rate = p->terms.learning_rate,
                           .weight = item->finite ? p->request->weight : 0,
                           .hyper = p->terms.hyper,
+                          .mark = p->terms.checkpoint_mark,
                           .look = item->look,
                           .gradient = item->gradient,
                           .copy = item->copy};

@@ -19,6 +19,7 @@ static void slice_deinit(sg_store_slice *slice)
         next = version->next;
         sg_version_release(version);
     }
+    sg_store_cut_free(slice);
     sg_version_release(slice->initial);
     sg_version_release(slice->newest);
     sg_version_release(slice->spare);

@@ -11,6 +11,7 @@
  *   store_pull_now.c    pulls of what is there
  *   store_quota.c       what may wait: bounds of parked pulls
  *   store_watch.c       who is waited for, in words and in the log
+ *   store_cut.c         what is kept of each slice for a checkpoint, while rounds go on
  *
  * Locks, in order: store.lock, then one slice's mutex, then pulls_mutex. */
 #ifndef SG_SERVER_STORE_INTERNAL_H
@@ -49,13 +50,15 @@ typedef struct sg_store_part {
     float learning_rate;
     uint64_t weight; /* 0: its elements are not read */
     uint64_t hyper;
+    uint64_t mark;           /* the newest checkpoint that its step is not in */
     bool look;               /* the pass is to look whether it is finite */
     sg_span_reader gradient; /* where it lies, unless it was copied */
     sg_store_held *held;     /* what keeps it there; NULL: lent by the push that closes the round */
     sg_version *copy;        /* not published, nobody else's */
 } sg_store_part;
 
-typedef struct sg_store_parked sg_store_parked; /* a pull from its beginning to its end: store_pull.c */
+typedef struct sg_store_keeping sg_store_keeping; /* of one slice, for a checkpoint: store_cut.c */
+typedef struct sg_store_parked sg_store_parked;   /* a pull from its beginning to its end: store_pull.c */
 
 /* A pull's place in the list of the slice that it waits for. Linked: it holds a reference to the pull. */
 typedef struct sg_store_waiter {
@@ -81,7 +84,9 @@ typedef struct sg_store_slice {
     sg_store_part *parts; /* [n_parts] sync: by worker; async: in order of arrival */
     uint32_t n_parts, parts_capacity;
     sg_store_waiter *waiters;
-    uint64_t opened_ms; /* when the collecting round got its first contribution */
+    uint64_t opened_ms;    /* when the collecting round got its first contribution */
+    uint64_t mark;         /* sync: the newest checkpoint that a closed step is not in */
+    sg_store_keeping *cut; /* what is kept for a checkpoint; NULL: nothing */
 
     /* Touched only by the thread that closes a round (round.closing); slots are made, under mutex, before the first
      * initial values are stored. */
@@ -128,6 +133,14 @@ struct sg_store {
     sg_store_parked *pulls;
     sg_store_parking parked;
     sg_store_parking *parked_of; /* [options.max_workers] */
+
+    struct {
+        bool ordered; /* this and the next two: guarded by `lock` */
+        uint64_t mark;
+        uint64_t *steps;            /* [plan->n_groups] sync */
+        _Atomic uint32_t n_lacking; /* slices without their version, and one while the order is being followed */
+        atomic_bool failed;
+    } cut;
 
     struct { /* the thread that ticks */
         uint64_t looked_ms, opened_ms, interval_ms;
@@ -273,6 +286,21 @@ void sg_store_unpark(sg_store *store, uint32_t worker, size_t n_bytes);
 sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted);
 /* Of a pull that was let in, after the commit: answers it if all that it asks for is there. False: nothing was done. */
 bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call);
+
+/* --- store_cut.c --- */
+
+/* Under store.lock, for writing. */
+SG_MUST_USE sg_status sg_store_cut_begin(sg_store *store, const Shardgrad__V1__Cut *order, sg_error *err);
+/* Without a lock, after that. */
+void sg_store_cut_follow(sg_store *store, const Shardgrad__V1__Cut *order);
+/* Under the slice's mutex, before the pass of a round that begins to close, and whose mark this is: keeps what the pass
+ * would take away. */
+void sg_store_cut_before_pass(sg_store *store, sg_store_slice *slice, uint64_t mark);
+/* Under the slice's mutex, where a version was published and something is kept. True: call sg_store_cut_reached once
+ * the mutex is free. */
+bool sg_store_cut_published(sg_store *store, sg_store_slice *slice);
+void sg_store_cut_reached(sg_store *store);
+void sg_store_cut_free(sg_store_slice *slice);
 
 /* --- store_watch.c --- */
 

@@ -162,6 +162,8 @@ static sg_status apply(sg_store *store, const Shardgrad__V1__OrderRequest *reque
         return fence(store, request->excuse, err);
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_END:
         return end(store, request->end, err);
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT:
+        return sg_store_cut_begin(store, request->cut, err);
     default:
         return sg_error_set(err, SG_INVALID, "the order holds nothing, or something unknown to this ps");
     }
@@ -231,6 +233,8 @@ static void follow(sg_store *store, uint64_t now_ms, const Shardgrad__V1__OrderR
         follow_commit(store, now_ms);
     if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_END)
         follow_end(store, request->end);
+    if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT)
+        sg_store_cut_follow(store, request->cut);
     sg_store_review_pulls(store);
 }
 

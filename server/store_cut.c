@@ -1,0 +1,245 @@
+/* The cut of a checkpoint: of every slice one version, held by reference, and the slots that belong to it.
+ *
+ * No round waits for it. Sync: the first step that is not in a checkpoint carries a new mark; the round of that step
+ * keeps, before its pass, the version that it reads and a copy of the slots. The order names the same step, and reaches
+ * slices of which no such step was pushed: they keep the version when it is made. Async: each slice keeps the version
+ * that it has when the order comes.
+ *
+ * Slots are copied by the first round that would change them, or by whoever takes them, always under the slice's mutex;
+ * so as long as they are not copied, no round is closing. */
+#include "server/store_internal.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Guarded by the slice's mutex. */
+struct sg_store_keeping {
+    uint64_t mark;
+    uint64_t step;       /* of the version that is meant; async: as it comes */
+    bool ordered;        /* by Cut; before that it is kept for the mark's sake */
+    sg_version *version; /* NULL: not made yet */
+    bool copied;         /* else the slots are still the slice's own */
+    bool out_of_memory;  /* the copy could not be made */
+    sg_version *slots[SG_UPDATE_MAX_SLOTS];
+    uint64_t n_applied;
+};
+
+static_assert(SG_ARRAY_LEN(((sg_store_kept *)0)->slots) == SG_UPDATE_MAX_SLOTS, "as many slots as a rule has at most");
+
+/* --- one slice: under its mutex --- */
+
+void sg_store_cut_free(sg_store_slice *slice)
+{
+    sg_store_keeping *k = slice->cut;
+    if (!k)
+        return;
+    sg_version_release(k->version);
+    for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++)
+        sg_version_release(k->slots[i]);
+    free(k);
+    slice->cut = NULL;
+}
+
+static sg_store_keeping *begin(sg_store_slice *slice, uint64_t mark)
+{
+    sg_store_cut_free(slice);
+    slice->cut = sg_xcalloc(1, sizeof *slice->cut);
+    slice->cut->mark = mark;
+    return slice->cut;
+}
+
+static void hold(const sg_store *store, sg_store_slice *slice)
+{
+    sg_store_keeping *k = slice->cut;
+    bool async = store->options.mode == SG_MODE_ASYNC;
+    k->version = sg_version_retain(slice->newest);
+    k->step = slice->newest->step;
+    k->n_applied = async ? slice->n_applied : k->step;
+    k->copied = sg_store_n_slots(store, slice) == 0;
+}
+
+static void copy_slots(sg_store *store, sg_store_slice *slice)
+{
+    sg_store_keeping *k = slice->cut;
+    k->copied = true;
+    for (size_t i = 0; i < sg_store_n_slots(store, slice); i++) {
+        k->slots[i] = sg_version_create(store->pool, slice->index, k->step, slice->n_elems);
+        k->out_of_memory |= !k->slots[i];
+        if (k->slots[i])
+            memcpy(k->slots[i]->values, slice->slots[i], slice->n_elems * sizeof(float));
+    }
+}
+
+void sg_store_cut_before_pass(sg_store *store, sg_store_slice *slice, uint64_t mark)
+{
+    if (store->options.mode == SG_MODE_SYNC && mark > slice->mark) {
+        slice->mark = mark;
+        if (!slice->cut || !slice->cut->ordered) { /* one that was given up before it was ordered makes room */
+            begin(slice, mark);
+            hold(store, slice);
+        }
+    }
+    if (slice->cut && slice->cut->version && !slice->cut->copied)
+        copy_slots(store, slice);
+}
+
+bool sg_store_cut_published(sg_store *store, sg_store_slice *slice)
+{
+    sg_store_keeping *k = slice->cut;
+    bool is_meant = store->options.mode == SG_MODE_ASYNC || slice->newest->step == k->step;
+    if (k->version || !is_meant)
+        return false;
+    hold(store, slice);
+    return true;
+}
+
+/* --- the order --- */
+
+sg_status sg_store_cut_begin(sg_store *store, const Shardgrad__V1__Cut *order, sg_error *err)
+{
+    if (!store->committed)
+        return sg_error_set(err, SG_INVALID, "cut %" PRIu64 ": the initial values are not committed", order->mark);
+    size_t n_groups = store->options.mode == SG_MODE_SYNC ? store->plan->n_groups : 0;
+    if (order->n_steps != n_groups)
+        return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " names %zu groups, want %zu", order->mark, order->n_steps,
+                            n_groups);
+    if (store->cut.ordered && order->mark <= store->cut.mark)
+        return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " comes after cut %" PRIu64, order->mark, store->cut.mark);
+    store->cut.ordered = true;
+    store->cut.mark = order->mark;
+    free(store->cut.steps);
+    store->cut.steps = sg_xcalloc(n_groups, sizeof *store->cut.steps);
+    for (size_t i = 0; i < n_groups; i++)
+        store->cut.steps[i] = order->steps[i];
+    atomic_store(&store->cut.failed, false);
+    atomic_store(&store->cut.n_lacking, store->n_slices + 1);
+    return SG_OK;
+}
+
+static void tell(sg_store *store, sg_status status, const char *message)
+{
+    if (!store->options.on_cut)
+        return;
+    pthread_rwlock_rdlock(&store->lock);
+    uint64_t mark = store->cut.mark;
+    pthread_rwlock_unlock(&store->lock);
+    store->options.on_cut(store->options.cut_user, mark, status, message);
+}
+
+void sg_store_cut_reached(sg_store *store)
+{
+    if (atomic_fetch_sub(&store->cut.n_lacking, 1) == 1 && !atomic_load(&store->cut.failed))
+        tell(store, SG_OK, NULL);
+}
+
+/* The slice was further than the order; steps that carry marks do not let that happen. */
+static void fail(sg_store *store, const sg_store_slice *slice, uint64_t step)
+{
+    char message[SG_ERROR_MESSAGE_BYTES];
+    snprintf(message, sizeof message,
+             "slice %" PRIu32 " of variable '%s' has closed step %" PRIu64 ", and what was before it was not kept",
+             slice->index, slice->variable->name, step);
+    if (!atomic_exchange(&store->cut.failed, true))
+        tell(store, SG_LATE, message);
+}
+
+typedef enum found { FOUND_KEPT, FOUND_TO_COME, FOUND_GONE } found;
+
+/* Under the slice's mutex. */
+static found look_for(sg_store *store, sg_store_slice *slice, uint64_t mark, uint64_t step)
+{
+    bool async = store->options.mode == SG_MODE_ASYNC, frozen = slice->variable->frozen;
+    sg_store_keeping *k = slice->cut;
+    if (k && k->mark == mark && k->version) {
+        k->ordered = true;
+        return k->step == step ? FOUND_KEPT : FOUND_GONE;
+    }
+    uint64_t newest = slice->newest->step;
+    if (!async && !frozen && (newest > step || (newest == step && slice->round.closing)))
+        return FOUND_GONE;
+    k = begin(slice, mark);
+    k->ordered = true;
+    k->step = step;
+    if (slice->round.closing || (!async && !frozen && newest < step))
+        return FOUND_TO_COME;
+    hold(store, slice);
+    return FOUND_KEPT;
+}
+
+void sg_store_cut_follow(sg_store *store, const Shardgrad__V1__Cut *order)
+{
+    for (uint32_t i = 0; i < store->n_slices && !atomic_load(&store->cut.failed); i++) {
+        sg_store_slice *slice = &store->slices[i];
+        uint64_t step = order->n_steps > 0 ? order->steps[slice->group] : 0;
+        pthread_mutex_lock(&slice->mutex);
+        found what = look_for(store, slice, order->mark, step);
+        pthread_mutex_unlock(&slice->mutex);
+        if (what == FOUND_KEPT)
+            sg_store_cut_reached(store);
+        else if (what == FOUND_GONE)
+            fail(store, slice, step);
+    }
+    sg_store_cut_reached(store); /* the one for the order itself */
+}
+
+/* --- who writes it --- */
+
+uint32_t sg_store_n_slices(sg_store *store)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    uint32_t n = store->n_slices;
+    pthread_rwlock_unlock(&store->lock);
+    return n;
+}
+
+sg_status sg_store_take_kept(sg_store *store, uint32_t place, sg_store_kept *kept, sg_error *err)
+{
+    sg_store_slice *slice = &store->slices[place];
+    *kept = (sg_store_kept){.slice = slice->index};
+    pthread_mutex_lock(&slice->mutex);
+    sg_store_keeping *k = slice->cut;
+    if (!k || !k->version) {
+        pthread_mutex_unlock(&slice->mutex);
+        return sg_error_set(err, SG_CANCELLED, "the checkpoint was given up");
+    }
+    if (!k->copied)
+        copy_slots(store, slice);
+    bool complete = !k->out_of_memory;
+    if (complete) {
+        kept->version = k->version;
+        kept->n_slots = sg_store_n_slots(store, slice);
+        memcpy(kept->slots, k->slots, sizeof k->slots);
+        kept->n_applied = k->n_applied;
+        k->version = NULL;
+        memset(k->slots, 0, sizeof k->slots);
+    }
+    sg_store_cut_free(slice);
+    pthread_mutex_unlock(&slice->mutex);
+    if (complete)
+        return SG_OK;
+    return sg_error_set(err, SG_EXHAUSTED, "no memory for a copy of the slots of variable '%s'", slice->variable->name);
+}
+
+void sg_store_kept_deinit(sg_store_kept *kept)
+{
+    sg_version_release(kept->version);
+    for (size_t i = 0; i < kept->n_slots; i++)
+        sg_version_release(kept->slots[i]);
+    *kept = (sg_store_kept){.slice = kept->slice};
+}
+
+void sg_store_drop_cut(sg_store *store, uint64_t mark)
+{
+    for (uint32_t i = 0; i < sg_store_n_slices(store); i++) {
+        sg_store_slice *slice = &store->slices[i];
+        pthread_mutex_lock(&slice->mutex);
+        if (slice->cut && slice->cut->mark <= mark)
+            sg_store_cut_free(slice);
+        if (slice->mark < mark)
+            slice->mark = mark; /* steps that come with it keep nothing any more */
+        pthread_mutex_unlock(&slice->mutex);
+    }
+}

@@ -1,0 +1,354 @@
+/* The cut of a checkpoint: which version of each slice is kept, with which slots, while rounds go on. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/store_internal.h"
+#include "store_fixture.h"
+
+TestSuite(store_cut, .timeout = 30);
+
+typedef struct cut_rig {
+    fixture f;
+    unsigned n_told;
+    uint64_t mark;
+    sg_status status;
+    char message[SG_ERROR_MESSAGE_BYTES];
+} cut_rig;
+
+static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+/* Of 16 and 4 elements: slices 0 and 1, of group 0; slice 2 is of group 1, slice 3 is never trained. */
+static const fixture_variable variables[] = {{"weight", 20, 0, false}, {"critic", 4, 1, false}, {"fixed", 4, 0, true}};
+
+static void on_cut(void *user, uint64_t mark, sg_status status, const char *message)
+{
+    cut_rig *r = user;
+    r->n_told++;
+    r->mark = mark;
+    r->status = status;
+    snprintf(r->message, sizeof r->message, "%s", message ? message : "");
+}
+
+static void start(cut_rig *r, sg_mode mode, sg_rule rule, uint32_t n_workers)
+{
+    *r = (cut_rig){.n_told = 0};
+    sg_store_options options = fixture_options(mode, rule);
+    options.on_cut = on_cut;
+    options.cut_user = r;
+    fixture_init(&r->f, &options);
+    fixture_start(&r->f, variables, SG_ARRAY_LEN(variables), n_workers, 8.0f);
+}
+
+static void stop(cut_rig *r)
+{
+    fixture_stop(&r->f);
+}
+
+static void push(cut_rig *r, uint32_t worker, uint64_t step, uint32_t slice, uint64_t members, uint64_t mark)
+{
+    fixture_push one = fixture_a_push(worker, step, members, ones, slice == 0 ? 16 : 4);
+    one.slices = &slice;
+    one.group = slice == 2;
+    one.mark = mark;
+    sg_error err = {0};
+    cr_assert_eq(fixture_send(&r->f, &one, NULL, NULL, &err), SG_OK, "%s", err.message);
+}
+
+static sg_status cut(cut_rig *r, uint64_t mark, uint64_t first, uint64_t second, size_t n_steps, sg_error *err)
+{
+    uint64_t steps[2] = {first, second};
+    Shardgrad__V1__Cut message = SHARDGRAD__V1__CUT__INIT;
+    message.mark = mark;
+    message.steps = steps;
+    message.n_steps = n_steps;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
+    order.cut = &message;
+    return fixture_order(&r->f, &order, err);
+}
+
+static void cut_ok(cut_rig *r, uint64_t mark, uint64_t first, uint64_t second)
+{
+    sg_error err = {0};
+    cr_assert_eq(cut(r, mark, first, second, 2, &err), SG_OK, "%s", err.message);
+}
+
+static sg_store_kept take(cut_rig *r, uint32_t place)
+{
+    sg_store_kept kept;
+    sg_error err = {0};
+    cr_assert_eq(sg_store_take_kept(r->f.store, place, &kept, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(kept.slice, place);
+    return kept;
+}
+
+static void expect(cut_rig *r, uint32_t place, uint64_t step, float value, size_t n_slots, float slot)
+{
+    sg_store_kept kept = take(r, place);
+    cr_assert_eq(kept.version->step, step, "slice %u is of step %lu", place, kept.version->step);
+    cr_assert_eq(kept.version->values[0], value, "%g", (double)kept.version->values[0]);
+    cr_assert_eq(kept.n_slots, n_slots);
+    for (size_t i = 0; i < n_slots; i++)
+        cr_assert_eq(kept.slots[i]->values[kept.version->n_elems - 1], slot, "%g", (double)kept.slots[i]->values[0]);
+    sg_store_kept_deinit(&kept);
+}
+
+Test(store_cut, of_the_initial_values_is_complete_at_once)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    cut_ok(&r, 0, 0, 0);
+    cr_assert_eq(r.n_told, 1);
+    cr_assert_eq(r.status, SG_OK);
+    cr_assert_eq(sg_store_n_slices(r.f.store), 4);
+    for (uint32_t place = 0; place < 4; place++)
+        expect(&r, place, 0, 8.0f, place == 3 ? 0 : 1, 0.0f);
+    stop(&r);
+}
+
+/* Momentum's slot after s steps of gradient 1 is 1 + 0.9 + ...; step 1 is the first with mark 1. */
+Test(store_cut, keeps_values_and_slots_of_before_the_first_step_with_the_mark_however_far_rounds_go)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    for (uint32_t slice = 0; slice < 3; slice++)
+        push(&r, 0, 0, slice, 0x1, 0);
+    push(&r, 0, 1, 0, 0x1, 1);
+    push(&r, 0, 2, 0, 0x1, 1);
+    cut_ok(&r, 1, 1, 1);
+    cr_assert_eq(r.n_told, 1);
+    push(&r, 0, 1, 1, 0x1, 1);
+    push(&r, 0, 3, 0, 0x1, 1);
+    expect(&r, 0, 1, 7.0f, 1, 1.0f);
+    expect(&r, 1, 1, 7.0f, 1, 1.0f);
+    expect(&r, 2, 1, 7.0f, 1, 1.0f);
+    expect(&r, 3, 0, 8.0f, 0, 0.0f);
+    stop(&r);
+}
+
+Test(store_cut, waits_for_slices_that_are_behind_and_is_told_once)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 2);
+    push(&r, 0, 0, 0, 0x3, 0);
+    push(&r, 1, 0, 0, 0x3, 0);
+    push(&r, 0, 0, 1, 0x3, 0);
+    cut_ok(&r, 1, 1, 0);
+    cr_assert_eq(r.n_told, 0, "slice 1 lacks a contribution to step 0");
+    push(&r, 0, 1, 0, 0x3, 1);
+    push(&r, 1, 1, 0, 0x3, 1);
+    push(&r, 1, 0, 1, 0x3, 0);
+    cr_assert_eq(r.n_told, 1);
+    cr_assert_eq(r.mark, 1);
+    push(&r, 0, 1, 1, 0x3, 1);
+    push(&r, 1, 1, 1, 0x3, 1);
+    expect(&r, 0, 1, 7.0f, 1, 1.0f);
+    expect(&r, 1, 1, 7.0f, 1, 1.0f);
+    expect(&r, 2, 0, 8.0f, 1, 0.0f);
+    cr_assert_eq(r.n_told, 1);
+    stop(&r);
+}
+
+Test(store_cut, a_step_that_all_are_excused_from_keeps_what_it_passes_on)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 2);
+    push(&r, 0, 0, 0, 0x1, 0);
+    uint64_t steps[] = {1};
+    fixture_excuse(&r.f, 0, FIXTURE_INCARNATION(1), steps, 1, 0x1); /* it closes without a contribution */
+    push(&r, 1, 2, 0, 0x2, 3);
+    cut_ok(&r, 3, 2, 0);
+    cr_assert_eq(r.n_told, 0, "slice 1 has not closed step 1");
+    push(&r, 1, 0, 1, 0x2, 0);
+    push(&r, 1, 2, 1, 0x2, 3);
+    cr_assert_eq(r.n_told, 1);
+    expect(&r, 0, 2, 7.0f, 1, 1.0f);
+    stop(&r);
+}
+
+Test(store_cut, async_every_slice_keeps_the_version_that_it_has_when_the_order_comes)
+{
+    cut_rig r;
+    start(&r, SG_MODE_ASYNC, SG_RULE_ADAM, 1);
+    push(&r, 0, 0, 0, 0x1, 0);
+    push(&r, 0, 1, 0, 0x1, 0);
+    push(&r, 0, 0, 1, 0x1, 0);
+    sg_error err = {0};
+    cr_assert_eq(cut(&r, 5, 0, 0, 0, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(r.n_told, 1);
+    push(&r, 0, 2, 0, 0x1, 0);
+    sg_store_kept first = take(&r, 0), second = take(&r, 1), third = take(&r, 2);
+    cr_assert_eq(first.version->step, 2);
+    cr_assert_eq(first.n_applied, 2);
+    cr_assert_eq(second.version->step, 1);
+    cr_assert_eq(second.n_applied, 1);
+    cr_assert_eq(third.n_applied, 0);
+    cr_assert_eq(first.n_slots, 2);
+    cr_assert_neq(first.slots[0]->values[0], r.f.store->slices[0].slots[0][0], "a copy from before the third push");
+    cr_assert_eq(second.slots[0]->values[0], r.f.store->slices[1].slots[0][0]);
+    sg_store_kept_deinit(&first);
+    sg_store_kept_deinit(&second);
+    sg_store_kept_deinit(&third);
+    stop(&r);
+}
+
+Test(store_cut, one_that_comes_too_late_fails_with_the_slice_and_rounds_go_on)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    push(&r, 0, 0, 0, 0x1, 0);
+    push(&r, 0, 1, 0, 0x1, 0);
+    cut_ok(&r, 1, 1, 0);
+    cr_assert_eq(r.n_told, 1);
+    cr_assert_eq(r.status, SG_LATE);
+    cr_assert_not_null(strstr(r.message, "slice 0 of variable 'weight' has closed step 1"), "%s", r.message);
+    sg_store_drop_cut(r.f.store, 1);
+    push(&r, 0, 2, 0, 0x1, 2);
+    push(&r, 0, 0, 1, 0x1, 0);
+    push(&r, 0, 1, 1, 0x1, 0);
+    cut_ok(&r, 2, 2, 0);
+    cr_assert_eq(r.n_told, 2);
+    cr_assert_eq(r.status, SG_OK);
+    expect(&r, 0, 2, 8.0f - 1.0f - 1.9f, 1, 1.9f);
+    stop(&r);
+}
+
+Test(store_cut, that_is_given_up_keeps_nothing_and_the_next_is_complete)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    push(&r, 0, 0, 0, 0x1, 1);
+    sg_store_drop_cut(r.f.store, 1);
+    for (uint32_t place = 0; place < 4; place++)
+        cr_assert_null(r.f.store->slices[place].cut);
+    push(&r, 0, 0, 1, 0x1, 1);
+    cr_assert_null(r.f.store->slices[1].cut, "a step of a checkpoint that was given up");
+    sg_store_kept kept;
+    sg_error err;
+    cr_assert_eq(sg_store_take_kept(r.f.store, 0, &kept, &err), SG_CANCELLED);
+    push(&r, 0, 1, 0, 0x1, 2);
+    cut_ok(&r, 2, 1, 0);
+    cr_assert_eq(r.n_told, 1);
+    expect(&r, 0, 1, 7.0f, 1, 1.0f);
+    stop(&r);
+}
+
+Test(store_cut, one_that_was_never_ordered_makes_room_for_the_next_mark)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    push(&r, 0, 0, 0, 0x1, 1);
+    push(&r, 0, 1, 0, 0x1, 2);
+    push(&r, 0, 0, 1, 0x1, 0);
+    cut_ok(&r, 2, 1, 0);
+    cr_assert_eq(r.n_told, 1);
+    expect(&r, 0, 1, 7.0f, 1, 1.0f);
+    stop(&r);
+}
+
+Test(store_cut, an_order_that_makes_no_sense_is_refused)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_SGD, 1);
+    sg_error err = {0};
+    cr_assert_eq(cut(&r, 1, 0, 0, 1, &err), SG_INVALID);
+    cr_assert_str_eq(err.message, "cut 1 names 1 groups, want 2");
+    cut_ok(&r, 4, 0, 0);
+    cr_assert_eq(cut(&r, 4, 0, 0, 2, &err), SG_INVALID);
+    cr_assert_str_eq(err.message, "cut 4 comes after cut 4");
+    cr_assert_eq(r.n_told, 1);
+    stop(&r);
+}
+
+/* --- under many threads --- */
+
+#define STEPS   400u
+#define EVERY   10u
+#define THREADS 3u
+
+typedef struct hammer {
+    cut_rig *r;
+    uint32_t worker;
+    pthread_barrier_t *steps;
+} hammer;
+
+/* Every worker pushes every slice of group 0, and goes on when all have; marks come every EVERY steps. */
+static void *pushes(void *user)
+{
+    hammer *h = user;
+    for (uint64_t step = 0; step < STEPS; step++) {
+        uint64_t mark = step / EVERY * EVERY;
+        for (uint32_t i = 0; i < 2; i++)
+            push(h->r, h->worker, step, (i + h->worker) % 2, (1u << THREADS) - 1, mark);
+        pthread_barrier_wait(h->steps);
+    }
+    return NULL;
+}
+
+typedef struct counting {
+    pthread_mutex_t mutex;
+    pthread_cond_t told;
+    uint64_t n;
+} counting;
+
+static counting complete = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+
+static void on_cut_counted(void *user, uint64_t mark, sg_status status, const char *message)
+{
+    (void)user;
+    (void)mark;
+    cr_assert_eq(status, SG_OK, "%s", message ? message : "");
+    pthread_mutex_lock(&complete.mutex);
+    complete.n++;
+    pthread_cond_signal(&complete.told);
+    pthread_mutex_unlock(&complete.mutex);
+}
+
+/* With sgd and gradients of 1 version s is 8 - s, and momentum's slot of step s the sum of 0.9^i. */
+static void take_and_check(cut_rig *r, uint64_t mark, const float *slots)
+{
+    for (uint32_t place = 0; place < 2; place++) {
+        sg_store_kept kept = take(r, place);
+        cr_assert_eq(kept.version->step, mark);
+        for (uint64_t i = 0; i < kept.version->n_elems; i++)
+            cr_assert_eq(kept.slots[0]->values[i], slots[mark], "step %lu", mark);
+        sg_store_kept_deinit(&kept);
+    }
+    sg_store_drop_cut(r->f.store, mark);
+}
+
+Test(store_cut, cuts_are_exact_while_threads_push)
+{
+    cut_rig r = {.n_told = 0};
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_MOMENTUM);
+    options.on_cut = on_cut_counted;
+    fixture_init(&r.f, &options);
+    fixture_start(&r.f, variables, SG_ARRAY_LEN(variables), THREADS, 8.0f);
+    float slots[STEPS + 1] = {0};
+    for (uint32_t i = 0; i < STEPS; i++)
+        slots[i + 1] = 0.9f * slots[i] + 1.0f;
+    pthread_barrier_t steps;
+    pthread_barrier_init(&steps, NULL, THREADS + 1);
+    hammer hammers[THREADS];
+    pthread_t threads[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        hammers[i] = (hammer){.r = &r, .worker = i, .steps = &steps};
+        pthread_create(&threads[i], NULL, pushes, &hammers[i]);
+    }
+    for (uint64_t step = 0; step < STEPS; step++) {
+        if (step > 0 && step % EVERY == 0)
+            cut_ok(&r, step, step, 0); /* while that step is being pushed */
+        pthread_barrier_wait(&steps);
+        if (step == 0 || step % EVERY != 0)
+            continue;
+        pthread_mutex_lock(&complete.mutex);
+        while (complete.n < step / EVERY)
+            pthread_cond_wait(&complete.told, &complete.mutex);
+        pthread_mutex_unlock(&complete.mutex);
+        take_and_check(&r, step, slots);
+    }
+    for (uint32_t i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&steps);
+    stop(&r);
+}
