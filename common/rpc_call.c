@@ -66,7 +66,9 @@ static void on_arrived(sg_rpc_event *event, bool ok)
 static void on_replied(sg_rpc_event *event, bool ok)
 {
     (void)ok; /* a client that went away meanwhile has had its chance */
-    call_release(SG_CONTAINER_OF(event, sg_rpc_call, on_replied));
+    sg_rpc_call *call = SG_CONTAINER_OF(event, sg_rpc_call, on_replied);
+    sg_rpc_unsent_remove(call);
+    call_release(call);
 }
 
 static void on_closed(sg_rpc_event *event, bool ok)
@@ -190,6 +192,7 @@ static void send_answer(sg_rpc_call *call, sg_wire_message *message, const sg_er
         ops[1].data.send_status_from_server.status_details = &text;
     }
     sg_wire_message_deinit(&call->request);
+    sg_rpc_unsent_add(call, message != NULL ? sg_wire_message_bytes(message) : 0);
     sg_rpc_library_prepare_event(&call->on_replied, on_replied);
     SG_ASSERT(grpc_call_start_batch(call->grpc, ops, n_ops, &call->on_replied, NULL) == GRPC_CALL_OK);
     grpc_slice_unref(text);

@@ -61,6 +61,9 @@ static sg_rpc_server *server_alloc(const sg_rpc_server_options *options)
     atomic_init(&server->holds, 1);
     server->pool = sg_pool_create();
     server->log = options->log;
+    sg_rpc_unsent_init(&server->unsent);
+    server->drain_ms = options->drain_ms;
+    server->unsent_limit_bytes = sg_rpc_args_quota_bytes(options->message_bytes);
     server->message_limit = sg_rpc_args_message_limit(options->message_bytes);
     return server;
 }
@@ -125,6 +128,7 @@ static void server_free(sg_rpc_server *server)
         if (server->queues[i].queue != NULL)
             sg_rpc_library_queue_destroy(server->queues[i].queue);
     }
+    sg_rpc_unsent_deinit(&server->unsent);
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->mutex);
     free(server->queues);

@@ -29,6 +29,7 @@ typedef struct sg_rpc_server_options {
     const char *address; /* host:port to bind; port 0: the kernel chooses */
     uint32_t threads;    /* at least 1 */
     uint64_t message_bytes;
+    uint64_t drain_ms;            /* how long a client may take to read an answer; 0: as long as it likes */
     const sg_rpc_method *methods; /* copied */
     size_t n_methods;
     const sg_log *log; /* must outlive the server; NULL is silent */
@@ -41,6 +42,12 @@ uint16_t sg_rpc_server_port(const sg_rpc_server *server);
 /* How many bytes of requests may be held by sg_rpc_call_take_request, all together: a quarter of the memory with which
  * a server of this message_bytes receives. With more than that gRPC would begin to slow down who sends. */
 uint64_t sg_rpc_server_may_hold_bytes(uint64_t message_bytes);
+
+/* Ends the answers that their clients do not read: those that are older than drain_ms, and, where one connection has
+ * left more than an eighth of the receive memory unread, its oldest ones. Beyond as much as the whole of that memory
+ * the oldest of all end at once, without a tick. The client sees a call that was cut; what was lent for the answer is
+ * let go of. Call it every 100 ms or so. Any thread, until the server is destroyed. */
+void sg_rpc_server_tick(sg_rpc_server *server, uint64_t now_ms);
 
 /* What the health service says from now on: SERVING or NOT_SERVING (as it begins). Any thread. */
 void sg_rpc_server_set_serving(sg_rpc_server *server, bool serving);

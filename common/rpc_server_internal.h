@@ -1,10 +1,11 @@
 /* common/rpc_server_internal.h - a server and its calls from inside: rpc_server.c has the life of the server,
- * rpc_call.c that of a call. */
+ * rpc_call.c that of a call, rpc_unsent.c what is not sent of their answers. */
 #ifndef SG_COMMON_RPC_SERVER_INTERNAL_H
 #define SG_COMMON_RPC_SERVER_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "common/rpc_library.h"
 #include "common/rpc_server.h"
@@ -21,6 +22,13 @@ typedef struct sg_rpc_queue {
     pthread_t thread;
 } sg_rpc_queue;
 
+/* Calls that were answered and whose answers are not sent, the oldest first. */
+typedef struct sg_rpc_unsent {
+    pthread_mutex_t mutex; /* guards the rest */
+    TAILQ_HEAD(, sg_rpc_call) calls;
+    uint64_t n_bytes;
+} sg_rpc_unsent;
+
 struct sg_rpc_server {
     /* immutable once it serves */
     grpc_server *grpc;
@@ -29,6 +37,8 @@ struct sg_rpc_server {
     sg_rpc_route *routes; /* the health service's is the last */
     size_t n_routes;
     int message_limit;
+    uint64_t drain_ms;
+    uint64_t unsent_limit_bytes;
     sg_pool *pool;
     const sg_log *log;
     uint16_t port;
@@ -40,6 +50,7 @@ struct sg_rpc_server {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool shut_down, all_gone;
+    sg_rpc_unsent unsent;
     /* the tag of shutting down */
     sg_rpc_event on_shut_down;
 };
@@ -65,10 +76,23 @@ struct sg_rpc_call {
     /* guarded by the server's mutex */
     bool answered, notifying;
     pthread_t notifier;
+    /* guarded by unsent.mutex */
+    TAILQ_ENTRY(sg_rpc_call) unsent_link;
+    bool is_unsent; /* it is among them */
+    uint64_t unsent_bytes, answered_ms;
 };
 
 void sg_rpc_server_hold(sg_rpc_server *server);
 void sg_rpc_server_unhold(sg_rpc_server *server);
+
+/* --- rpc_unsent.c --- */
+
+void sg_rpc_unsent_init(sg_rpc_unsent *unsent);
+void sg_rpc_unsent_deinit(sg_rpc_unsent *unsent);
+/* An answer of so many bytes is about to be sent. */
+void sg_rpc_unsent_add(sg_rpc_call *call, uint64_t n_bytes);
+/* It was sent, or ended. Before the call is released. */
+void sg_rpc_unsent_remove(sg_rpc_call *call);
 
 /* Waits for a call of this route (NULL: any that has none) on this queue. */
 void sg_rpc_call_arm(sg_rpc_queue *queue, const sg_rpc_route *route);

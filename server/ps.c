@@ -22,6 +22,7 @@
 
 #define TICK_MS        100u
 #define SERVER_STOP_MS 200u
+#define DRAIN_MIN_MS   10000u
 
 struct sg_ps {
     sg_ps_options options;
@@ -152,6 +153,7 @@ static void on_tick(uv_timer_t *timer)
     sg_ps *ps = timer->data;
     uint64_t now_ms = sg_clock_ms();
     sg_store_tick(ps->store, now_ms);
+    sg_rpc_server_tick(ps->server, now_ms);
     if (ps->coordinator_service && !ps->closed)
         sg_coordinator_service_tick(ps->coordinator_service, now_ms);
     if (ps->closed)
@@ -249,6 +251,13 @@ static void create_parts(sg_ps *ps)
     ps->parameter_service.ticket_user = ps->coordinator_service;
 }
 
+/* Longer than any client of ours waits for an answer (worker/client/session_calls.c). */
+static uint64_t drain_ms(const sg_config *config)
+{
+    const uint64_t ms = config->park_ms + config->lease_ms;
+    return ms > DRAIN_MIN_MS ? ms : DRAIN_MIN_MS;
+}
+
 static sg_status serve(sg_ps *ps, sg_error *err)
 {
     const sg_config *config = ps->options.config;
@@ -262,6 +271,7 @@ static sg_status serve(sg_ps *ps, sg_error *err)
     return sg_rpc_server_create(&(sg_rpc_server_options){.address = config->ps.items[ps->options.index],
                                                          .threads = (uint32_t)config->rpc_threads,
                                                          .message_bytes = config->message_bytes,
+                                                         .drain_ms = drain_ms(config),
                                                          .methods = methods,
                                                          .n_methods = n_methods,
                                                          .log = ps->options.log},

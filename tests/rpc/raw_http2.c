@@ -57,7 +57,7 @@ static size_t put_field(uint8_t *out, const char *name, const char *value)
     return 3 + name_bytes + value_bytes;
 }
 
-void raw_http2_call(int fd, const char *path, const char *encoding)
+void raw_http2_stream_call(int fd, uint8_t stream, const char *path, const char *encoding)
 {
     uint8_t block[512];
     size_t n_bytes = put_field(block, ":method", "POST");
@@ -68,24 +68,35 @@ void raw_http2_call(int fd, const char *path, const char *encoding)
     n_bytes += put_field(block + n_bytes, "te", "trailers");
     if (encoding != NULL)
         n_bytes += put_field(block + n_bytes, "grpc-encoding", encoding);
-    write_frame(fd, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, n_bytes);
+    write_frame(fd, FRAME_HEADERS, FLAG_END_HEADERS, stream, block, n_bytes);
 }
 
-void raw_http2_message(int fd, uint8_t compressed_flag, size_t n_bytes, size_t part_bytes, int whole)
+void raw_http2_call(int fd, const char *path, const char *encoding)
+{
+    raw_http2_stream_call(fd, 1, path, encoding);
+}
+
+void raw_http2_stream_message(int fd, uint8_t stream, uint8_t compressed_flag, size_t n_bytes, size_t part_bytes,
+                              int whole)
 {
     uint8_t content[FRAME_MAX_BYTES];
     for (size_t i = 0; i < sizeof(content); i++)
         content[i] = i % 2 == 0 ? 8 : 1;
     uint8_t prefix[MESSAGE_PREFIX_BYTES] = {compressed_flag, (uint8_t)(n_bytes >> 24), (uint8_t)(n_bytes >> 16),
                                             (uint8_t)(n_bytes >> 8), (uint8_t)n_bytes};
-    write_frame(fd, FRAME_DATA, 0, 1, prefix, sizeof(prefix));
+    write_frame(fd, FRAME_DATA, 0, stream, prefix, sizeof(prefix));
     for (size_t left = part_bytes; left > 0;) {
         size_t frame_bytes = left < sizeof(content) ? left : sizeof(content);
-        write_frame(fd, FRAME_DATA, 0, 1, content, frame_bytes);
+        write_frame(fd, FRAME_DATA, 0, stream, content, frame_bytes);
         left -= frame_bytes;
     }
     if (whole)
-        write_frame(fd, FRAME_DATA, FLAG_END_STREAM, 1, "", 0);
+        write_frame(fd, FRAME_DATA, FLAG_END_STREAM, stream, "", 0);
+}
+
+void raw_http2_message(int fd, uint8_t compressed_flag, size_t n_bytes, size_t part_bytes, int whole)
+{
+    raw_http2_stream_message(fd, 1, compressed_flag, n_bytes, part_bytes, whole);
 }
 
 bool raw_http2_read_until(int fd, const char *word)

@@ -17,6 +17,10 @@ void raw_http2_call(int fd, const char *path, const char *encoding);
 /* The first part_bytes of a gRPC message of n_bytes, in DATA frames of at most 16 KiB. whole ends the stream. The bytes
  * are 8, 1, 8, 1, ...: an even number of them is a valid PushRequest of worker 1, said again and again. */
 void raw_http2_message(int fd, uint8_t compressed_flag, size_t n_bytes, size_t part_bytes, int whole);
+/* The same on another stream, an odd number. */
+void raw_http2_stream_call(int fd, uint8_t stream, const char *path, const char *encoding);
+void raw_http2_stream_message(int fd, uint8_t stream, uint8_t compressed_flag, size_t n_bytes, size_t part_bytes,
+                              int whole);
 /* Reads until `word` has come; false if the server closed before. */
 bool raw_http2_read_until(int fd, const char *word);
 
