@@ -50,9 +50,10 @@ PROGRAMS := $(addprefix $(BUILD)/bin/,shardgrad shardgrad-ps shardgrad-worker sh
 LIBRARY := $(BUILD)/lib/libshardgrad.so
 ROOMS   := $(filter-out tests/e2e tests/bench tests/fuzz tests/support,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
 TESTS   := $(ROOMS:%=$(BUILD)/%/run)
+STEPPER := $(BUILD)/tests/e2e/stepper
 
 MAKEFLAGS += --no-builtin-rules
-.PHONY: all test bench model lint fmt install clean help
+.PHONY: all test scenarios soak bench model lint fmt install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -61,9 +62,15 @@ all: $(PROGRAMS) $(LIBRARY) ## programs and library
 	@$(call optional,clang-tidy,command -v clang-tidy,make lint)
 	@$(call optional,Fashion-MNIST,test -r /usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz,configs/fashion-mnist.yaml)
 
-tests: $(TESTS) ## build the tests only
+tests: $(TESTS) $(STEPPER) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD)
+
+scenarios: all $(STEPPER) ## what must be survived, with the real programs, REPEAT times
+	tests/e2e/scenarios/run --repeat $(or $(REPEAT),1) $(BUILD) $(ONLY)
+
+soak: all $(STEPPER) ## the same, those that take long
+	tests/e2e/scenarios/run --long --repeat $(or $(REPEAT),1) $(BUILD) $(ONLY)
 
 bench: all $(BUILD)/tests/bench/products $(BUILD)/tests/bench/overlap_steps ## measure push and pull, and training with a ps against training without
 	missed=0; \
@@ -87,7 +94,7 @@ clean: ## remove what was built
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/'
-	@echo '  settings: SAN=address,undefined|thread  V=1  BUILD=DIR  PREFIX=DIR  DESTDIR=DIR'
+	@echo '  settings: SAN=address,undefined|thread  V=1  BUILD=DIR  REPEAT=N  ONLY=WORD  PREFIX=DIR  DESTDIR=DIR'
 
 install: all ## put programs, library, headers and the pkg-config file under DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/shardgrad
@@ -151,6 +158,9 @@ $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	    $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 	$(Q)ln -sf libshardgrad.so.$(VERSION) $@.$(SOVERSION) && ln -sf libshardgrad.so.$(SOVERSION) $@
 
+$(STEPPER): $(BUILD)/obj/tests/e2e/stepper.o $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
+	$(say) LD $@
+	$(link)
 $(BUILD)/tests/bench/pass: $(addprefix $(BUILD)/obj/worker/cli/bench/,machine.o pass.o)
 $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(foreach a,worker client kernels common,$(call ARCHIVE,$(a)))
 	$(say) LD $@

@@ -15,6 +15,8 @@
 
 typedef enum sg_mode { SG_MODE_SYNC = 1, SG_MODE_ASYNC = 2 } sg_mode; /* numbers of shardgrad.v1.Mode */
 typedef enum sg_schedule { SG_SCHEDULE_CONSTANT, SG_SCHEDULE_STEP, SG_SCHEDULE_COSINE } sg_schedule;
+/* What an expired lease of a worker does. */
+typedef enum sg_worker_loss { SG_WORKER_LOSS_CONTINUE, SG_WORKER_LOSS_ABORT } sg_worker_loss;
 typedef enum sg_non_finite { SG_NON_FINITE_SKIP, SG_NON_FINITE_APPLY } sg_non_finite;
 
 /* A list of strings or of numbers in the file. */
@@ -34,11 +36,13 @@ typedef struct sg_config {
     sg_config_strings advertise; /* addresses that others use; empty: those of `ps` */
     uint64_t workers;            /* 2 */
     uint64_t max_workers;        /* 64, at most SG_MAX_WORKERS */
-    uint64_t threads;            /* 1: of compute, in each worker */
-    uint64_t rpc_threads;        /* 1: in each ps */
-    uint64_t connections;        /* 2: of each worker to each ps, for data */
-    uint64_t slice_bytes;        /* 1 MiB, a multiple of 64 */
-    uint64_t message_bytes;      /* 1 MiB, at least slice_bytes */
+    uint64_t min_workers;        /* 1, at most max_workers: with fewer nobody goes on without a lost one */
+    sg_worker_loss on_worker_loss;
+    uint64_t threads;       /* 1: of compute, in each worker */
+    uint64_t rpc_threads;   /* 1: in each ps */
+    uint64_t connections;   /* 2: of each worker to each ps, for data */
+    uint64_t slice_bytes;   /* 1 MiB, a multiple of 64 */
+    uint64_t message_bytes; /* 1 MiB, at least slice_bytes */
     uint64_t lease_ms, park_ms, warn_after_ms, start_timeout_ms, shutdown_grace_ms;
     bool linger;            /* false */
     char *run_dir;          /* "" in the file means runs/JOB; filled in when loaded */

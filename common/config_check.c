@@ -146,6 +146,8 @@ static sg_status check_sizes(const check *in)
     if (status == SG_OK)
         status = check_order(in, "workers", config->workers, "max_workers", config->max_workers, false);
     if (status == SG_OK)
+        status = check_order(in, "min_workers", config->min_workers, "max_workers", config->max_workers, false);
+    if (status == SG_OK)
         status = check_order(in, "park_ms", config->park_ms, "lease_ms", config->lease_ms, true);
     return status;
 }

@@ -13,6 +13,7 @@ sg_coordinator *sg_coordinator_create(const sg_config *config)
     sg_coordinator_settings_init(c);
     STAILQ_INIT(&c->actions);
     TAILQ_INIT(&c->parked);
+    TAILQ_INIT(&c->losses);
     TAILQ_INIT(&c->iterations);
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
         TAILQ_INIT(&c->groups[group].steps);
@@ -45,6 +46,7 @@ void sg_coordinator_destroy(sg_coordinator *c)
     if (c == NULL)
         return;
     destroy_queues(c);
+    sg_coordinator_losses_clear(c);
     sg_coordinator_steps_destroy(c);
     for (uint32_t i = 0; i < c->n_ps; i++) {
         sg_coordinator_orders_reset(c, i);
@@ -227,6 +229,7 @@ void sg_coordinator_settle(sg_coordinator *c)
         if (!c->over) {
             moved |= sg_coordinator_init_advance(c);
             moved |= sg_coordinator_tickets_advance(c);
+            moved |= sg_coordinator_losses_advance(c);
         }
         moved |= answer_parked(c);
     }
@@ -350,6 +353,7 @@ static void extend_leases(sg_coordinator *c)
         uint64_t heard_ms = c->workers[i].heard_ms + late_ms;
         c->workers[i].heard_ms = heard_ms < c->now_ms ? heard_ms : c->now_ms;
     }
+    sg_coordinator_losses_extend(c, late_ms);
 }
 
 static void answer_waiting(sg_coordinator *c)
@@ -374,6 +378,7 @@ void sg_coordinator_tick(sg_coordinator *c, uint64_t now_ms)
     c->ticked_ms = c->now_ms;
     sg_coordinator_ps_tick(c);
     sg_coordinator_members_tick(c);
+    sg_coordinator_losses_tick(c);
     sg_coordinator_settle(c);
     answer_waiting(c);
     sg_coordinator_status_tick(c);

@@ -75,7 +75,8 @@ void sg_coordinator_end_consider(sg_coordinator *c)
         n_left += c->workers[i].state == SG_COORDINATOR_WORKER_LEFT;
     /* Before training has started, one that came and went leaves the job waiting as it found it. */
     bool all_came = c->started ? n_left > 0 : n_left >= c->config->workers;
-    if (c->over || c->config->linger || !all_came || sg_coordinator_members_n_live(c) > 0)
+    if (c->over || sg_coordinator_losses_held(c) || c->config->linger || !all_came ||
+        sg_coordinator_members_n_live(c) > 0)
         return;
     begin(c, SG_STOPPED, sg_xprintf("the job is over: all workers have left"));
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;

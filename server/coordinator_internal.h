@@ -6,6 +6,7 @@
  *   coordinator_orders.c     the numbered sequence of orders of each ps
  *   coordinator_ps.c         registration and leases of ps
  *   coordinator_members.c    workers: hello, heartbeat, leave, leases, fencing
+ *   coordinator_losses.c     workers whose lease ran out: excused, held back, or the end of the job
  *   coordinator_variables.c  is a declared list valid, and the same as the one that is known?
  *   coordinator_init.c       declare, attempts, seal, commit
  *   coordinator_steps.c      iterations that are frozen, steps that were handed out, excuses from them
@@ -155,6 +156,21 @@ typedef struct sg_coordinator_worker {
     uint64_t examples;
 } sg_coordinator_worker;
 
+/* What the steps know of one incarnation. */
+typedef struct sg_coordinator_life {
+    uint32_t worker;
+    uint64_t incarnation;
+    bool member;
+    uint64_t member_from;
+} sg_coordinator_life;
+
+/* A member that is lost, and not excused yet. */
+typedef struct sg_coordinator_loss {
+    TAILQ_ENTRY(sg_coordinator_loss) link;
+    sg_coordinator_life life;
+    uint64_t since_ms;
+} sg_coordinator_loss;
+
 /* --- steps (sync) ----------------------------------------------------------------------------------------------- */
 
 typedef struct sg_coordinator_gone {
@@ -212,6 +228,8 @@ struct sg_coordinator {
     uint32_t n_workers; /* config->max_workers */
     sg_coordinator_worker *workers;
     uint64_t counter; /* of the newest incarnation; 0: none was given out */
+
+    TAILQ_HEAD(sg_coordinator_losses, sg_coordinator_loss) losses; /* held back, oldest first */
 
     Shardgrad__V1__DeclareRequest *variables; /* as the first declared them; NULL: nobody has */
     uint32_t n_groups;
@@ -315,6 +333,25 @@ bool sg_coordinator_members_live(const sg_coordinator_worker *worker);
 uint32_t sg_coordinator_members_n_live(const sg_coordinator *c);
 void sg_coordinator_members_tick(sg_coordinator *c);
 
+sg_coordinator_life sg_coordinator_life_of(const sg_coordinator *c, uint32_t worker);
+
+/* --- coordinator_losses.c --------------------------------------------------------------------------------------- */
+
+/* The worker's lease ran out: on_worker_loss says what follows. */
+void sg_coordinator_losses_lose(sg_coordinator *c, uint32_t worker);
+/* The incarnation of now does nothing more, and did not leave: fences it, and excuses it or holds it back. */
+void sg_coordinator_losses_take(sg_coordinator *c, uint32_t worker);
+/* Is a loss held back? Then no step is opened and nobody becomes a member. */
+bool sg_coordinator_losses_held(const sg_coordinator *c);
+/* Excuses what is held back if there are enough workers now. */
+bool sg_coordinator_losses_advance(sg_coordinator *c);
+void sg_coordinator_losses_tick(sg_coordinator *c);
+/* The coordinator itself was late. */
+void sg_coordinator_losses_extend(sg_coordinator *c, uint64_t late_ms);
+/* For whom the job waits because of a loss; NULL: no loss is held back. */
+const char *sg_coordinator_losses_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
+void sg_coordinator_losses_clear(sg_coordinator *c);
+
 /* --- coordinator_variables.c ---------------------------------------------------------------------------------- */
 
 /* Errors: INVALID, EXHAUSTED. */
@@ -346,9 +383,11 @@ sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group
 /* Hands out the group's next step for this iteration; freezes the iteration if it is not. */
 sg_coordinator_step *sg_coordinator_steps_open(sg_coordinator *c, uint32_t group, uint64_t iteration);
 void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t worker, uint64_t finished);
-/* Excuses the worker's incarnation of now from all frozen steps of which it is a member and which are >= pushed[group]
- * (NULL: which it has not finished), and fences it. */
-void sg_coordinator_steps_excuse(sg_coordinator *c, uint32_t worker, const uint64_t *pushed);
+/* Excuses this life from all frozen steps of which it is a member and which are >= pushed[group] (NULL: which it has
+ * not finished), and fences it. */
+void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed);
+/* Only fences it. */
+void sg_coordinator_steps_fence(sg_coordinator *c, const sg_coordinator_life *life);
 void sg_coordinator_steps_destroy(sg_coordinator *c);
 
 /* --- coordinator_tickets.c ------------------------------------------------------------------------------------ */

@@ -59,10 +59,20 @@ static bool is_past_life(const sg_coordinator_worker *worker, uint64_t life)
     return false;
 }
 
-/* The incarnation of now will do nothing more; its index may come again. */
+sg_coordinator_life sg_coordinator_life_of(const sg_coordinator *c, uint32_t index)
+{
+    const sg_coordinator_worker *worker = &c->workers[index];
+    return (sg_coordinator_life){.worker = index,
+                                 .incarnation = worker->incarnation,
+                                 .member = worker->member,
+                                 .member_from = worker->member_from};
+}
+
+/* The incarnation of now has left: it will do nothing more; its index may come again. */
 static void fence(sg_coordinator *c, uint32_t index, const uint64_t *pushed)
 {
-    sg_coordinator_steps_excuse(c, index, pushed);
+    sg_coordinator_life life = sg_coordinator_life_of(c, index);
+    sg_coordinator_steps_excuse(c, &life, pushed);
     c->workers[index].member = false;
     sg_coordinator_init_gone(c, index);
 }
@@ -85,7 +95,7 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
             sg_coordinator_log(c, SG_LOG_WARN, "superseded", "worker=%" PRIu32 " was=%s", index,
                                sg_coordinator_worker_name(c, index, name));
             worker->state = SG_COORDINATOR_WORKER_LOST;
-            fence(c, index, NULL);
+            sg_coordinator_losses_take(c, index);
         }
         worker->past_lives[worker->n_past_lives++ % SG_COORDINATOR_PAST_LIVES] = (sg_coordinator_past_life){
             .life = worker->life == request->life ? 0 : worker->life, .incarnation = worker->incarnation};
@@ -271,55 +281,13 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
 
 /* --- leases ----------------------------------------------------------------------------------------------------- */
 
-/* Group and step at which the others will wait for it. */
-static void oldest_held(const sg_coordinator *c, const sg_coordinator_worker *worker, uint32_t *group, uint64_t *step)
-{
-    *group = 0;
-    *step = 0;
-    for (uint32_t i = 0; worker->groups != NULL && i < c->n_groups; i++) {
-        const sg_coordinator_progress *progress = &worker->groups[i];
-        if (progress->granted == 0)
-            continue;
-        *group = i;
-        if (c->config->update.mode == SG_MODE_ASYNC)
-            *step = progress->step;
-        else
-            *step = progress->finished > progress->first ? progress->finished : progress->first;
-        return;
-    }
-}
-
-static void lose(sg_coordinator *c, uint32_t index)
-{
-    sg_coordinator_worker *worker = &c->workers[index];
-    bool trained = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && (worker->declared != 0 || worker->asked);
-    char name[SG_COORDINATOR_TEXT_BYTES];
-    sg_coordinator_worker_name(c, index, name);
-    sg_coordinator_log(c, SG_LOG_WARN, "lost", "worker=%" PRIu32 " was=%s lease_ms=%" PRIu64, index,
-                       worker->address[0] == '\0' ? "-" : worker->address, c->config->lease_ms);
-    worker->state = SG_COORDINATOR_WORKER_LOST;
-    if (!trained) {
-        fence(c, index, NULL);
-        if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING)
-            sg_coordinator_end_consider(c);
-        return;
-    }
-    uint32_t group;
-    uint64_t step;
-    oldest_held(c, worker, &group, &step);
-    sg_coordinator_end_fail(c, SG_PEER_LOST,
-                            "%s was not heard for %" PRIu64 " ms (group %" PRIu32 ", step %" PRIu64
-                            "); the job ends: look at its log, then start the job again",
-                            name, c->config->lease_ms, group, step);
-}
-
 void sg_coordinator_members_tick(sg_coordinator *c)
 {
     for (uint32_t i = 0; i < c->n_workers && !c->over; i++) {
         sg_coordinator_worker *worker = &c->workers[i];
         uint64_t silent_ms = c->now_ms - worker->heard_ms;
         if (worker->state == SG_COORDINATOR_WORKER_JOINED && silent_ms >= c->config->lease_ms)
-            lose(c, i);
+            sg_coordinator_losses_lose(c, i);
         /* No heartbeats come before hello is answered: only its repeats, when the parked one was answered. */
         if (worker->state == SG_COORDINATOR_WORKER_HELLO && silent_ms >= c->config->lease_ms + c->config->park_ms) {
             worker->state = SG_COORDINATOR_WORKER_WAITING;

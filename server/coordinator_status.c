@@ -122,6 +122,8 @@ static const char *waits_for(const sg_coordinator *c, uint64_t *known_ms, char o
         initializer(c, out);
         break;
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING:
+        if (sg_coordinator_losses_waiting(c, out) != NULL)
+            break;
         if (c->started)
             missing_contributions(c, known_ms, out);
         else
@@ -204,7 +206,9 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
         text = behind_ps(c, lacks_commit, call->worker, "commit the initial values", out);
         break;
     case SG_COORDINATOR_PARKED_TICKET:
-        text = c->started ? joiner(c, call, out) : missing_workers(c, out);
+        text = sg_coordinator_losses_waiting(c, out);
+        if (text == NULL)
+            text = c->started ? joiner(c, call, out) : missing_workers(c, out);
         break;
     }
     if (text == NULL)

@@ -114,20 +114,19 @@ static void excuse_gone(sg_coordinator *c, uint32_t group, sg_coordinator_step *
     }
 }
 
-static void note_gone(sg_coordinator *c, uint32_t index)
+static void note_gone(sg_coordinator *c, const sg_coordinator_life *life)
 {
-    const sg_coordinator_worker *worker = &c->workers[index];
     sg_coordinator_iteration *iteration;
     TAILQ_FOREACH(iteration, &c->iterations, link)
     {
         /* An earlier incarnation of the index may have been the member that this iteration means. */
-        if (!worker->member || worker->member_from > iteration->number || !sg_workers_has(&iteration->members, index) ||
-            sg_workers_has(&iteration->gone_set, index))
+        if (!life->member || life->member_from > iteration->number ||
+            !sg_workers_has(&iteration->members, life->worker) || sg_workers_has(&iteration->gone_set, life->worker))
             continue;
-        sg_workers_add(&iteration->gone_set, index);
+        sg_workers_add(&iteration->gone_set, life->worker);
         iteration->gone = sg_xrealloc(iteration->gone, iteration->n_gone + 1, sizeof *iteration->gone);
         iteration->gone[iteration->n_gone++] =
-            (sg_coordinator_gone){.worker = index, .incarnation = worker->incarnation};
+            (sg_coordinator_gone){.worker = life->worker, .incarnation = life->incarnation};
     }
 }
 
@@ -198,12 +197,11 @@ void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t w
     forget_done_steps(c, group);
 }
 
-/* True if the worker's incarnation of now takes part in the step and did not finish it. */
-static bool takes_part(const sg_coordinator *c, uint32_t index, const sg_coordinator_step *step)
+/* True if this life takes part in the step and did not finish it. */
+static bool takes_part(const sg_coordinator_life *life, const sg_coordinator_step *step)
 {
-    const sg_coordinator_worker *worker = &c->workers[index];
-    return worker->member && worker->member_from <= step->iteration->number &&
-           sg_workers_has(&step->iteration->members, index) && !sg_workers_has(&step->done, index);
+    return life->member && life->member_from <= step->iteration->number &&
+           sg_workers_has(&step->iteration->members, life->worker) && !sg_workers_has(&step->done, life->worker);
 }
 
 static size_t count_steps(const sg_coordinator *c)
@@ -217,7 +215,12 @@ static size_t count_steps(const sg_coordinator *c)
     return n;
 }
 
-void sg_coordinator_steps_excuse(sg_coordinator *c, uint32_t index, const uint64_t *pushed)
+void sg_coordinator_steps_fence(sg_coordinator *c, const sg_coordinator_life *life)
+{
+    order_excuse(c, life->worker, life->incarnation, NULL, 0);
+}
+
+void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed)
 {
     size_t capacity = count_steps(c), n = 0;
     Shardgrad__V1__Step *messages = sg_xcalloc(capacity, sizeof *messages);
@@ -227,9 +230,9 @@ void sg_coordinator_steps_excuse(sg_coordinator *c, uint32_t index, const uint64
         sg_coordinator_step *step;
         TAILQ_FOREACH(step, &c->groups[group].steps, link)
         {
-            if (!takes_part(c, index, step))
+            if (!takes_part(life, step))
                 continue;
-            sg_workers_add(&step->done, index);
+            sg_workers_add(&step->done, life->worker);
             if (pushed != NULL && step->number < pushed[group])
                 continue;
             fill_step(group, step, members[n], &messages[n]);
@@ -237,8 +240,8 @@ void sg_coordinator_steps_excuse(sg_coordinator *c, uint32_t index, const uint64
             n++;
         }
     }
-    order_excuse(c, index, c->workers[index].incarnation, steps, n);
-    note_gone(c, index);
+    order_excuse(c, life->worker, life->incarnation, steps, n);
+    note_gone(c, life);
     for (uint32_t group = 0; group < c->n_groups; group++)
         forget_done_steps(c, group);
     free(members);

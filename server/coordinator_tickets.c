@@ -98,7 +98,7 @@ static sg_coordinator_step *next_step(sg_coordinator *c, const sg_coordinator_pa
     const sg_coordinator_progress *progress = &worker->groups[call->ask.group];
     *wait = false;
     if (!worker->member) {
-        *wait = any_other_member(c, call->worker, UINT64_MAX);
+        *wait = sg_coordinator_losses_held(c) || any_other_member(c, call->worker, UINT64_MAX);
         return *wait ? NULL : open_step(c, call, c->frozen);
     }
     sg_coordinator_step *step;
@@ -111,6 +111,9 @@ static sg_coordinator_step *next_step(sg_coordinator *c, const sg_coordinator_pa
         if (*wait)
             return NULL;
     }
+    *wait = step == NULL && sg_coordinator_losses_held(c);
+    if (*wait)
+        return NULL;
     if (step == NULL)
         return open_step(c, call, worker->member_from);
     if (call->ask.has_iteration && call->ask.iteration != step->iteration->number) {
@@ -137,6 +140,8 @@ static bool answer_sync(sg_coordinator *c, const sg_coordinator_parked *call, sg
 
 static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, sg_coordinator_progress *progress)
 {
+    if (sg_coordinator_losses_held(c))
+        return false;
     sg_coordinator_group *group = &c->groups[call->ask.group];
     progress->step = group->next_step++;
     progress->iteration = call->ask.has_iteration ? call->ask.iteration : progress->step;

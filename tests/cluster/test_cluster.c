@@ -526,7 +526,7 @@ Test(cluster, a_worker_that_dies_ends_the_others_with_its_name)
 {
     cluster c;
     worker survivor;
-    const char *const settings[] = {"workers=2", "lease_ms=1000", NULL};
+    const char *const settings[] = {"workers=2", "lease_ms=1000", "on_worker_loss=abort", NULL};
     cluster_start(&c, 2, settings);
     worker_init(&survivor, &c, 0, 1000);
     /* It declares first, and so initializes. */

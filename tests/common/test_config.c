@@ -35,6 +35,8 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->advertise.n, 0u);
     cr_assert_eq(config->workers, 2u);
     cr_assert_eq(config->max_workers, 64u);
+    cr_assert_eq(config->min_workers, 1u);
+    cr_assert_eq(config->on_worker_loss, SG_WORKER_LOSS_CONTINUE);
     cr_assert_eq(config->threads, 1u);
     cr_assert_eq(config->rpc_threads, 1u);
     cr_assert_eq(config->connections, 2u);
@@ -73,6 +75,8 @@ Test(config, every_key_reaches_its_field)
     cr_assert_str_eq(config->advertise.items[1], "node2:5001");
     cr_assert_eq(config->workers, 3u);
     cr_assert_eq(config->max_workers, SG_MAX_WORKERS);
+    cr_assert_eq(config->min_workers, 2u);
+    cr_assert_eq(config->on_worker_loss, SG_WORKER_LOSS_ABORT);
     cr_assert_eq(config->threads, 8u);
     cr_assert_eq(config->rpc_threads, 2u);
     cr_assert_eq(config->connections, 16u);

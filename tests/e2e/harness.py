@@ -20,11 +20,20 @@ import time
 import traceback
 
 TESTS = []
+SCENARIOS = []  # (function, whether it takes long)
 PATIENCE_S = 60  # how long a test waits for what must happen; a slow machine needs it, a fast one never does
 
 
 def test(function):
     TESTS.append(function)
+    return function
+
+
+def scenario(function=None, long=False):
+    """Marks a scenario; long: one that only `make soak` plays."""
+    if function is None:
+        return lambda marked: scenario(marked, long)
+    SCENARIOS.append((function, long))
     return function
 
 
@@ -145,6 +154,12 @@ class Process:
         self.wait()
         return self.out
 
+    def wait_for_out(self, pattern, timeout_s=PATIENCE_S):
+        """Until it has written this to standard output."""
+        wait_until(lambda: re.search(pattern, self.out) or self.popen.poll() is not None, f"/{pattern}/ from "
+                   f"{' '.join(self.argv)}", timeout_s)
+        contains(self.out, pattern, f"{' '.join(self.argv)}, which said {self.err}")
+
     def wait_for(self, pattern, timeout_s=PATIENCE_S):
         """Until it has written this to standard error."""
         wait_until(lambda: re.search(pattern, self.err) or self.popen.poll() is not None, f"/{pattern}/ from "
@@ -186,6 +201,12 @@ class Case:
 
     def worker(self, config, index, *args, **options):
         return self.start("shardgrad-worker", "--config", config, "--index", str(index), *args, **options)
+
+    def stepper(self, config, index, *options, **more):
+        """The worker of tests/e2e/stepper.c."""
+        process = Process([f"{os.path.dirname(self.bin)}/tests/e2e/stepper", config, str(index), *options], **more)
+        self.processes.append(process)
+        return process
 
     def data(self, n_examples=256):
         folder = f"{self.dir}/data"
@@ -259,7 +280,7 @@ def run_one(function, bin_dir):
     except Exception as error:  # a test that breaks is a test that failed, and the next one is run
         at = traceback.extract_tb(error.__traceback__)
         line = next((f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(at)
-                     if os.path.basename(f.filename).startswith("test_")), "")
+                     if re.match(r"test_|s\d", os.path.basename(f.filename))), "")
         why = f"{line}: {error}"
     left = case.close()
     if why is None and left:

@@ -100,7 +100,8 @@ def status_says_that_nobody_answers(case):
 
 @test
 def a_killed_worker_ends_the_job_with_its_name(case):
-    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps="100000000", lease_ms="1000", park_ms="200")
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps="100000000", lease_ms="1000", park_ms="200",
+                         on_worker_loss="abort")
     ps = [case.ps(config, 0), case.ps(config, 1)]
     workers = [case.worker(config, 0), case.worker(config, 1)]
     for worker in workers:

@@ -13,7 +13,7 @@ static Shardgrad__V1__OrderRequest__OrderCase const END = SHARDGRAD__V1__ORDER_R
 Test(coordinator_end, a_failed_job_waits_for_workers_to_hear_of_it_but_not_for_ever)
 {
     rig r;
-    rig_init(&r, NULL);
+    rig_init(&r, (const char *[]){"on_worker_loss=abort", NULL});
     uint64_t workers[2] = {0};
     rig_start(&r, 2, workers);
     for (int i = 0; i < 5; i++) {
@@ -187,7 +187,7 @@ Test(coordinator_end, a_ps_that_falls_silent_ends_the_job_naming_it)
 Test(coordinator_end, a_worker_that_falls_silent_while_training_ends_the_job_naming_it_and_its_step)
 {
     rig r;
-    rig_init(&r, NULL);
+    rig_init(&r, (const char *[]){"on_worker_loss=abort", NULL});
     uint64_t workers[3] = {0};
     rig_start(&r, 2, workers);
     rig_ticket(&r, workers[1], 0, 0, 0);

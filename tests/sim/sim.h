@@ -72,6 +72,8 @@ typedef struct sim_fault {
 
 typedef struct sim_scenario {
     bool async;
+    sg_worker_loss on_loss;
+    uint32_t min_workers;
     uint32_t n_ps, n_workers, n_joiners, n_groups;
     uint64_t message_bytes;
     uint32_t lost_per_mille, repeated_per_mille, slow_per_mille;

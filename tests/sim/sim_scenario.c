@@ -26,8 +26,10 @@ const sg_variable *sim_scenario_variables(const sim *s, size_t *n)
 static void choose_config(sim *s)
 {
     const sim_scenario *scenario = &s->scenario;
-    char workers[8], message_bytes[16], ps[64];
+    static const char *const losses[] = {[SG_WORKER_LOSS_CONTINUE] = "continue", [SG_WORKER_LOSS_ABORT] = "abort"};
+    char workers[8], min_workers[8], message_bytes[16], ps[64];
     snprintf(workers, sizeof workers, "%" PRIu32, scenario->n_workers);
+    snprintf(min_workers, sizeof min_workers, "%" PRIu32, scenario->min_workers);
     snprintf(message_bytes, sizeof message_bytes, "%" PRIu64, scenario->message_bytes);
     snprintf(ps, sizeof ps, "%s",
              scenario->n_ps == 1   ? "[\"a:1\"]"
@@ -37,6 +39,8 @@ static void choose_config(sim *s)
         {.key = "ps", .value = ps},
         {.key = "workers", .value = workers},
         {.key = "max_workers", .value = "8"},
+        {.key = "min_workers", .value = min_workers},
+        {.key = "on_worker_loss", .value = losses[scenario->on_loss]},
         {.key = "update.mode", .value = scenario->async ? "async" : "sync"},
         {.key = "update.rule", .value = "sgd"},
         {.key = "update.learning_rate", .value = "1"},
@@ -133,6 +137,8 @@ void sim_scenario_choose(sim *s)
         scenario->worker_start_ms[i] = sim_below(s, i < scenario->n_workers ? spread_ms : 2000);
         scenario->quota[i] = (uint32_t)sim_below(s, 8); /* 0: it leaves at once */
     }
+    scenario->on_loss = sim_chance(s, 300) ? SG_WORKER_LOSS_ABORT : SG_WORKER_LOSS_CONTINUE;
+    scenario->min_workers = 1 + sim_chance(s, 300);
     scenario->n_faults = sim_chance(s, 500) ? 0 : 1 + sim_chance(s, 250);
     for (uint32_t i = 0; i < scenario->n_faults; i++)
         scenario->faults[i] = choose_fault(s);
@@ -251,12 +257,38 @@ static void judge_calm(sim *s)
     }
 }
 
-/* A worker that trained vanished: the job has failed, and said which. */
+/* continue: the others do their quota. Where fewer than min_workers were left they wait for another worker and in the
+ * end give up naming the lost one, unless they have nothing left to do; whoever asked for a ticket counts. */
+static void judge_loss(sim *s, const sim_fault *fault)
+{
+    uint32_t n_gave_up = 0;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const sim_worker *worker = &s->workers[i];
+        if (worker->killed || worker->status == SG_OK || came_too_late(worker))
+            continue;
+        n_gave_up++;
+        if (!names(worker->text, "worker", fault->target) && !names(worker->text, "ps", 0))
+            sim_fail(s, "worker %" PRIu32 " ended with %s and did not hear of worker %" PRIu32 ": %s", worker->index,
+                     sg_status_name(worker->status), fault->target, worker->text);
+    }
+    if (s->job_status == SG_OK ? n_gave_up > 0 : n_gave_up >= s->scenario.min_workers)
+        sim_fail(s, "worker %" PRIu32 " was killed, %" PRIu32 " others gave up and the job ended with %s: %s",
+                 fault->target, n_gave_up, sg_status_name(s->job_status), s->job_text);
+    if (s->job_status != SG_OK && (s->job_status != SG_PEER_LOST || !names(s->job_text, "worker", fault->target)))
+        sim_fail(s, "worker %" PRIu32 " was killed and the job ended with %s: %s", fault->target,
+                 sg_status_name(s->job_status), s->job_text);
+}
+
+/* A worker that trained vanished: by on_worker_loss. abort: the job has failed, and said which. */
 static void judge_killed_worker(sim *s, const sim_fault *fault)
 {
     bool trained = fault->phase >= SIM_FETCHING && fault->phase < SIM_LEAVING;
     if (!trained)
         return;
+    if (s->scenario.on_loss == SG_WORKER_LOSS_CONTINUE) {
+        judge_loss(s, fault);
+        return;
+    }
     if (s->job_status != SG_PEER_LOST || !names(s->job_text, "worker", fault->target))
         sim_fail(s, "worker %" PRIu32 " was killed while it trained and the job ended with %s: %s", fault->target,
                  sg_status_name(s->job_status), s->job_text);

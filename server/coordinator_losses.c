@@ -1,0 +1,176 @@
+/* server/coordinator_losses.c - what becomes of a worker whose lease ran out: on_worker_loss and min_workers.
+ *
+ * A worker that takes part in steps is a loss from the moment in which its incarnation is fenced. `continue` excuses it
+ * from its steps as soon as min_workers others train, or a new life of its index; until then the loss is held back: no
+ * step is opened, no joiner becomes a member, and when start_timeout_ms have passed the job ends. It is judged again at
+ * every event, so whoever asks for a ticket lets the job go on. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+/* It trains, or would if there were a step for it. */
+static bool trains(const sg_coordinator_worker *worker)
+{
+    return worker->state == SG_COORDINATOR_WORKER_JOINED && worker->asked;
+}
+
+static uint32_t n_training(const sg_coordinator *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        n += trains(&c->workers[i]);
+    return n;
+}
+
+/* May the others go on without this life? */
+static bool is_dispensable(const sg_coordinator *c, const sg_coordinator_life *life)
+{
+    return n_training(c) >= c->config->min_workers || trains(&c->workers[life->worker]);
+}
+
+static void forget(sg_coordinator *c, sg_coordinator_loss *loss)
+{
+    TAILQ_REMOVE(&c->losses, loss, link);
+    free(loss);
+}
+
+void sg_coordinator_losses_clear(sg_coordinator *c)
+{
+    for (sg_coordinator_loss *loss = TAILQ_FIRST(&c->losses), *next; loss != NULL; loss = next) {
+        next = TAILQ_NEXT(loss, link);
+        free(loss);
+    }
+    TAILQ_INIT(&c->losses);
+}
+
+bool sg_coordinator_losses_held(const sg_coordinator *c)
+{
+    return !TAILQ_EMPTY(&c->losses);
+}
+
+static void excuse(sg_coordinator *c, const sg_coordinator_life *life)
+{
+    sg_coordinator_steps_excuse(c, life, NULL);
+    sg_coordinator_log(c, SG_LOG_WARN, "excused", "worker=%" PRIu32 " incarnation=%" PRIx64 " training=%" PRIu32,
+                       life->worker, life->incarnation, n_training(c));
+}
+
+/* Nothing that it still sends counts, whatever becomes of the steps in which it takes part. */
+static void hold_back(sg_coordinator *c, const sg_coordinator_life *life)
+{
+    sg_coordinator_steps_fence(c, life);
+    sg_coordinator_loss *loss = sg_xcalloc(1, sizeof *loss);
+    loss->life = *life;
+    loss->since_ms = c->now_ms;
+    TAILQ_INSERT_TAIL(&c->losses, loss, link);
+    sg_coordinator_log(c, SG_LOG_WARN, "held_back",
+                       "worker=%" PRIu32 " incarnation=%" PRIx64 " training=%" PRIu32 " wanted=%" PRIu64, life->worker,
+                       life->incarnation, n_training(c), c->config->min_workers);
+}
+
+void sg_coordinator_losses_take(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_worker *worker = &c->workers[index];
+    SG_ASSERT(!sg_coordinator_members_live(worker));
+    sg_coordinator_life life = sg_coordinator_life_of(c, index);
+    worker->member = false;
+    if (!life.member)
+        sg_coordinator_steps_fence(c, &life);
+    else if (is_dispensable(c, &life))
+        excuse(c, &life);
+    else
+        hold_back(c, &life);
+    sg_coordinator_init_gone(c, index);
+}
+
+/* Group and step at which the others will wait for it. */
+static void oldest_held(const sg_coordinator *c, const sg_coordinator_worker *worker, uint32_t *group, uint64_t *step)
+{
+    *group = 0;
+    *step = 0;
+    for (uint32_t i = 0; worker->groups != NULL && i < c->n_groups; i++) {
+        const sg_coordinator_progress *progress = &worker->groups[i];
+        if (progress->granted == 0)
+            continue;
+        *group = i;
+        if (c->config->update.mode == SG_MODE_ASYNC)
+            *step = progress->step;
+        else
+            *step = progress->finished > progress->first ? progress->finished : progress->first;
+        return;
+    }
+}
+
+static void abort_job(sg_coordinator *c, uint32_t index)
+{
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    uint32_t group;
+    uint64_t step;
+    oldest_held(c, &c->workers[index], &group, &step);
+    sg_coordinator_end_fail(c, SG_PEER_LOST,
+                            "%s was not heard for %" PRIu64 " ms (group %" PRIu32 ", step %" PRIu64
+                            "); the job ends: look at its log, then start the job again",
+                            sg_coordinator_worker_name(c, index, name), c->config->lease_ms, group, step);
+}
+
+void sg_coordinator_losses_lose(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_worker *worker = &c->workers[index];
+    bool running = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
+    bool trained = running && (worker->declared != 0 || worker->asked);
+    sg_coordinator_log(c, SG_LOG_WARN, "lost", "worker=%" PRIu32 " was=%s lease_ms=%" PRIu64, index,
+                       worker->address[0] == '\0' ? "-" : worker->address, c->config->lease_ms);
+    worker->state = SG_COORDINATOR_WORKER_LOST;
+    if (trained && c->config->on_worker_loss == SG_WORKER_LOSS_ABORT) {
+        abort_job(c, index);
+        return;
+    }
+    sg_coordinator_losses_take(c, index);
+    if (running)
+        sg_coordinator_end_consider(c);
+}
+
+bool sg_coordinator_losses_advance(sg_coordinator *c)
+{
+    bool moved = false;
+    for (sg_coordinator_loss *loss = TAILQ_FIRST(&c->losses), *next; loss != NULL; loss = next) {
+        next = TAILQ_NEXT(loss, link);
+        if (!is_dispensable(c, &loss->life))
+            continue;
+        excuse(c, &loss->life);
+        forget(c, loss);
+        moved = true;
+    }
+    return moved;
+}
+
+void sg_coordinator_losses_tick(sg_coordinator *c)
+{
+    const sg_coordinator_loss *oldest = TAILQ_FIRST(&c->losses);
+    if (oldest == NULL || c->over || c->now_ms - oldest->since_ms < c->config->start_timeout_ms)
+        return;
+    char waiting[SG_ERROR_MESSAGE_BYTES];
+    sg_coordinator_losses_waiting(c, waiting);
+    sg_coordinator_end_fail(c, SG_PEER_LOST, "%s in vain for %" PRIu64 " ms: start the job again", waiting,
+                            c->config->start_timeout_ms);
+}
+
+void sg_coordinator_losses_extend(sg_coordinator *c, uint64_t late_ms)
+{
+    sg_coordinator_loss *loss;
+    TAILQ_FOREACH(loss, &c->losses, link)
+    loss->since_ms += late_ms;
+}
+
+const char *sg_coordinator_losses_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    const sg_coordinator_loss *loss = TAILQ_FIRST(&c->losses);
+    if (loss == NULL)
+        return NULL;
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    snprintf(out, SG_ERROR_MESSAGE_BYTES,
+             "waiting for %s, which was lost, or another worker to come (%" PRIu32 " train, min_workers is %" PRIu64
+             ")",
+             sg_coordinator_worker_name(c, loss->life.worker, name), n_training(c), c->config->min_workers);
+    return out;
+}

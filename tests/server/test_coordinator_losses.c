@@ -1,0 +1,143 @@
+/* Workers whose lease runs out: on_worker_loss, min_workers. */
+#include <criterion/criterion.h>
+
+#include "tests/server/coordinator_fixture.h"
+
+#define EXCUSE SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE
+
+TestSuite(coordinator_losses, .timeout = 10);
+
+static uint64_t members_of(const rig_call *call)
+{
+    const Shardgrad__V1__TicketResponse *ticket = rig_granted(call);
+    return ticket->step->members.len == 0 ? 0 : ticket->step->members.data[0];
+}
+
+/* Two workers compute step 0 and hold step 1; then one falls silent. */
+static void begin(rig *r, const char *const settings[], uint64_t workers[3])
+{
+    rig_init(r, settings);
+    rig_start(r, 2, workers);
+    rig_ticket(r, workers[1], 0, 0, 0);
+    rig_granted(rig_ticket(r, workers[0], 0, 0, 0));
+    rig_granted(rig_ticket(r, workers[1], 0, 0, 0));
+    rig_granted(rig_ticket(r, workers[0], 0, 1, 0));
+}
+
+static void live_alone(rig *r, uint64_t worker, uint64_t ms)
+{
+    const uint64_t living[] = {worker, 0};
+    rig_live(r, ms, living);
+}
+
+Test(coordinator_losses, continue_excuses_the_lost_from_all_that_was_handed_out_and_the_others_go_on)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, NULL, workers);
+    live_alone(&r, workers[0], 6000);
+    cr_assert(rig_logged(&r, "lost worker=1"));
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    cr_assert_eq(rig_ordered(&r, 0, EXCUSE, &order), 1);
+    cr_assert_eq(order->excuse->worker, 1);
+    cr_assert_eq(order->excuse->incarnation, workers[1]);
+    cr_assert_eq(order->excuse->n_steps, 2);
+    cr_assert_eq(order->excuse->steps[0]->members.data[0], 3, "its terms are those of the ticket");
+    cr_assert_eq(members_of(rig_ticket(&r, workers[0], 0, 2, 1)), 1, "from the next step on it is alone");
+    rig_failed(rig_heartbeat(&r, workers[1]), SG_FENCED, "given up for lost");
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, below_min_workers_a_loss_is_held_back_until_another_asks_for_a_ticket)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, (const char *[]){"min_workers=2", NULL}, workers);
+    live_alone(&r, workers[0], 6000);
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    cr_assert_eq(rig_ordered(&r, 0, EXCUSE, &order), 1);
+    cr_assert_eq(order->excuse->n_steps, 0, "it is only fenced");
+    rig_call *next = rig_ticket(&r, workers[0], 0, 2, 1);
+    cr_assert(rig_waits(next), "no step is opened meanwhile");
+    live_alone(&r, workers[0], 3000);
+    rig_failed(next, SG_WAITING, "worker 1 (node1:1001), which was lost");
+    cr_assert_not_null(strstr(rig_status(&r)->waiting_for, "min_workers is 2"));
+    workers[1] = rig_join(&r, 1, 2000);
+    rig_declare(&r, workers[1]);
+    cr_assert_eq(rig_ordered(&r, 0, EXCUSE, NULL), 1, "hello alone changes nothing");
+    next = rig_ticket(&r, workers[0], 0, 2, 1);
+    cr_assert(rig_waits(next));
+    rig_call *joiner = rig_ticket(&r, workers[1], 0, 0, 0);
+    cr_assert_eq(rig_ordered(&r, 0, EXCUSE, &order), 2);
+    cr_assert_eq(order->excuse->n_steps, 2);
+    cr_assert_neq(order->excuse->incarnation, workers[1], "the life that was lost is meant");
+    cr_assert_eq(members_of(next), 3);
+    cr_assert_eq(members_of(joiner), 3);
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, a_loss_that_is_held_back_for_start_timeout_ends_the_job_naming_it)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, (const char *[]){"min_workers=2", "start_timeout_ms=20000", NULL}, workers);
+    live_alone(&r, workers[0], 24000);
+    cr_assert_eq(rig_heartbeat(&r, workers[0])->status, SG_OK);
+    live_alone(&r, workers[0], 2000);
+    rig_failed(rig_heartbeat(&r, workers[0]), SG_PEER_LOST, "worker 1 (node1:1001), which was lost");
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, the_last_worker_that_is_lost_is_waited_for)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, NULL, workers);
+    cr_assert_eq(rig_leave(&r, workers[1], 1)->status, SG_OK);
+    rig_live(&r, 10000, NULL);
+    cr_assert_eq(r.n_ends, 0, "the job does not end as if all had left");
+    workers[0] = rig_join(&r, 0, 2000);
+    rig_declare(&r, workers[0]);
+    const Shardgrad__V1__TicketResponse *ticket = rig_granted(rig_ticket(&r, workers[0], 0, 0, 0));
+    cr_assert_eq(ticket->step->step, 2, "steps that were handed out close without it");
+    cr_assert_eq(rig_leave(&r, workers[0], 3)->status, SG_OK);
+    rig_live(&r, 1000, NULL);
+    cr_assert_eq(r.n_ends, 1);
+    cr_assert_eq(r.end_status, SG_OK);
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, async_below_min_workers_no_ticket_is_granted)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    rig_init(&r, (const char *[]){"min_workers=2", "update.mode=async", NULL});
+    rig_start(&r, 2, workers);
+    rig_ticket(&r, workers[1], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[0], 0, 0, 0));
+    live_alone(&r, workers[0], 6000);
+    rig_call *next = rig_ticket(&r, workers[0], 0, 1, 1);
+    cr_assert(rig_waits(next));
+    uint64_t third = rig_join(&r, 2, 2000);
+    rig_declare(&r, third);
+    rig_granted(rig_ticket(&r, third, 0, 0, 0));
+    rig_granted(next);
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, a_new_life_of_the_only_worker_goes_on_after_its_steps)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    rig_init(&r, (const char *[]){"workers=1", NULL});
+    rig_start(&r, 1, workers);
+    rig_granted(rig_ticket(&r, workers[0], 0, 0, 0));
+    uint64_t again = rig_join(&r, 0, 2000);
+    rig_declare(&r, again);
+    const Shardgrad__V1__TicketResponse *ticket = rig_granted(rig_ticket(&r, again, 0, 0, 0));
+    cr_assert_eq(ticket->step->step, 1);
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    rig_ordered(&r, 0, EXCUSE, &order);
+    cr_assert_eq(order->excuse->n_steps, 1);
+    rig_deinit(&r);
+}
