@@ -10,6 +10,7 @@ sg_coordinator *sg_coordinator_create(const sg_config *config)
 {
     sg_coordinator *c = sg_xcalloc(1, sizeof *c);
     c->config = config;
+    c->generation = 1;
     sg_coordinator_settings_init(c);
     STAILQ_INIT(&c->actions);
     TAILQ_INIT(&c->parked);
@@ -47,7 +48,7 @@ void sg_coordinator_destroy(sg_coordinator *c)
         return;
     destroy_queues(c);
     sg_coordinator_losses_clear(c);
-    sg_coordinator_steps_destroy(c);
+    sg_coordinator_steps_clear(c);
     for (uint32_t i = 0; i < c->n_ps; i++) {
         sg_coordinator_orders_reset(c, i);
         free(c->ps[i].admitted);
@@ -153,6 +154,12 @@ sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint6
         sg_coordinator_end_answer(c, call, index);
         return NULL;
     }
+    if (index == c->n_workers && incarnation != 0 && sg_coordinator_generation_of(incarnation) < c->generation) {
+        sg_coordinator_fail(c, call, SG_ROLLED_BACK,
+                            "generation %" PRIu64 " has passed, the job is in %" PRIu64 ": say hello again",
+                            sg_coordinator_generation_of(incarnation), c->generation);
+        return NULL;
+    }
     if (index == c->n_workers || c->workers[index].state == SG_COORDINATOR_WORKER_WAITING ||
         c->workers[index].state == SG_COORDINATOR_WORKER_HELLO) {
         fail_unknown(c, call, incarnation);
@@ -166,10 +173,10 @@ sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint6
                             worker->state == SG_COORDINATOR_WORKER_LEFT ? "has left" : "was given up for lost");
         return NULL;
     }
-    if (generation != SG_COORDINATOR_GENERATION) {
-        sg_coordinator_fail(c, call, generation < SG_COORDINATOR_GENERATION ? SG_ROLLED_BACK : SG_INVALID,
+    if (generation != c->generation) {
+        sg_coordinator_fail(c, call, generation < c->generation ? SG_ROLLED_BACK : SG_INVALID,
                             "%s called in generation %" PRIu64 ", the job is in %" PRIu64, name, generation,
-                            SG_COORDINATOR_GENERATION);
+                            c->generation);
         return NULL;
     }
     worker->heard_ms = c->now_ms;
@@ -377,6 +384,7 @@ void sg_coordinator_tick(sg_coordinator *c, uint64_t now_ms)
     c->ticked = true;
     c->ticked_ms = c->now_ms;
     sg_coordinator_ps_tick(c);
+    sg_coordinator_generation_tick(c);
     sg_coordinator_members_tick(c);
     sg_coordinator_losses_tick(c);
     sg_coordinator_settle(c);

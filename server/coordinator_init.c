@@ -4,14 +4,16 @@
 
 #include "server/coordinator_internal.h"
 
-static void order_declare(sg_coordinator *c)
+void sg_coordinator_init_order_declare(sg_coordinator *c, uint32_t ps)
 {
+    if (c->variables == NULL)
+        return;
     Shardgrad__V1__PsDeclareRequest order = SHARDGRAD__V1__PS_DECLARE_REQUEST__INIT;
     order.variables = c->variables->variables;
     order.n_variables = c->variables->n_variables;
     order.n_ps = c->n_ps;
     order.slice_bytes = c->config->slice_bytes;
-    sg_coordinator_order_all(c, &order.base);
+    sg_coordinator_order(c, ps, &order.base);
 }
 
 static void order_attempt(sg_coordinator *c)
@@ -87,14 +89,18 @@ static bool initializing(const sg_coordinator *c)
 
 static sg_status take_list(sg_coordinator *c, const Shardgrad__V1__DeclareRequest *request, sg_error *err)
 {
-    if (c->variables != NULL)
-        return sg_coordinator_variables_compare(c->variables, request, err);
-    sg_status status = sg_coordinator_variables_check(c, request, &c->n_groups, err);
+    bool known = c->variables != NULL; /* of an earlier generation, too */
+    sg_status status = known ? sg_coordinator_variables_compare(c->variables, request, err)
+                             : sg_coordinator_variables_check(c, request, &c->n_groups, err);
     if (status != SG_OK)
         return status;
+    if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES)
+        c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_INITIALIZING;
+    if (known)
+        return SG_OK;
     c->variables = (Shardgrad__V1__DeclareRequest *)sg_wire_head_copy(&request->base);
-    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_INITIALIZING;
-    order_declare(c);
+    for (uint32_t i = 0; i < c->n_ps; i++)
+        sg_coordinator_init_order_declare(c, i);
     return SG_OK;
 }
 

@@ -5,6 +5,7 @@
  *   coordinator_actions.c    what goes out; calls that are parked
  *   coordinator_orders.c     the numbered sequence of orders of each ps
  *   coordinator_ps.c         registration and leases of ps
+ *   coordinator_generation.c generations: what begins one, and how far it has come
  *   coordinator_members.c    workers: hello, heartbeat, leave, leases, fencing
  *   coordinator_losses.c     workers whose lease ran out: excused, held back, or the end of the job
  *   coordinator_variables.c  is a declared list valid, and the same as the one that is known?
@@ -27,13 +28,13 @@
 #include "common/workers.h"
 #include "server/coordinator.h"
 
-#define SG_COORDINATOR_PROTOCOL   1u
-#define SG_COORDINATOR_GENERATION UINT64_C(1)
-#define SG_COORDINATOR_HYPER      UINT64_C(1) /* number of the one hyper-parameter set */
-#define SG_COORDINATOR_MAX_GROUPS 64u
-#define SG_COORDINATOR_MAX_RANK   8u
-#define SG_COORDINATOR_TEXT_BYTES 256u
-#define SG_COORDINATOR_TICK_MS    UINT64_C(100)
+#define SG_COORDINATOR_PROTOCOL       1u
+#define SG_COORDINATOR_HYPER          UINT64_C(1) /* number of the one hyper-parameter set */
+#define SG_COORDINATOR_MAX_GENERATION UINT32_MAX  /* it is the upper half of an incarnation */
+#define SG_COORDINATOR_MAX_GROUPS     64u
+#define SG_COORDINATOR_MAX_RANK       8u
+#define SG_COORDINATOR_TEXT_BYTES     256u
+#define SG_COORDINATOR_TICK_MS        UINT64_C(100)
 /* Lives that had an index before the one of now: a late repeat of their Hello must not count as a new life. */
 #define SG_COORDINATOR_PAST_LIVES 8u
 
@@ -66,6 +67,7 @@ typedef struct sg_coordinator_parked {
     uint32_t worker;
     uint64_t incarnation;
     uint64_t until_ms;
+    uint64_t after;         /* HELLO: it wants a later generation than this */
     uint64_t attempt;       /* INITIALIZED */
     sg_coordinator_ask ask; /* TICKET */
 } sg_coordinator_parked;
@@ -74,6 +76,7 @@ typedef struct sg_coordinator_parked {
 
 typedef struct sg_coordinator_order_item {
     STAILQ_ENTRY(sg_coordinator_order_item) link;
+    uint64_t generation;    /* that it belongs to */
     ProtobufCMessage *body; /* PsDeclareRequest or OrderRequest, without its header */
 } sg_coordinator_order_item;
 
@@ -93,6 +96,7 @@ typedef struct sg_coordinator_ps {
     uint64_t heard_ms;
     Shardgrad__V1__PsReport *report; /* NULL: none yet */
     uint64_t reported_ms;            /* when it came */
+    uint64_t generation;             /* that its life has entered, or was ordered to; 0: none */
 
     STAILQ_HEAD(, sg_coordinator_order_item) orders;
     uint32_t n_orders;
@@ -223,6 +227,8 @@ struct sg_coordinator {
     uint32_t n_parked;
 
     Shardgrad__V1__JobState state;
+    uint64_t generation;
+    uint64_t entered_ms; /* the generation */
     uint32_t n_ps;
     sg_coordinator_ps *ps;
     uint32_t n_workers; /* config->max_workers */
@@ -313,10 +319,26 @@ void sg_coordinator_orders_pump(sg_coordinator *c);
 bool sg_coordinator_orders_full(const sg_coordinator *c);
 void sg_coordinator_orders_result(sg_coordinator *c, uint32_t ps, uint64_t life, sg_status status, const char *message);
 
+/* --- coordinator_generation.c ----------------------------------------------------------------------------------- */
+
+/* May the job go on when a ps is lost? */
+bool sg_coordinator_generation_may_follow(const sg_coordinator *c);
+/* Begins a generation above this one and above `least`: all that this one was is dropped. `why` is a line. */
+void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const char *why);
+/* Orders to a ps, which is up, what holds now. */
+void sg_coordinator_generation_order(sg_coordinator *c, uint32_t ps);
+/* Every ps may be there now. */
+void sg_coordinator_generation_ready(sg_coordinator *c);
+/* Of a call: generation of the incarnation that it names. */
+uint64_t sg_coordinator_generation_of(uint64_t incarnation);
+void sg_coordinator_generation_tick(sg_coordinator *c);
+
 /* --- coordinator_ps.c ----------------------------------------------------------------------------------------- */
 
 void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request, void *call);
 bool sg_coordinator_ps_complete(const sg_coordinator *c);
+/* Lets in every worker that may be let in. */
+void sg_coordinator_ps_admit_all(sg_coordinator *c, uint32_t ps);
 void sg_coordinator_ps_tick(sg_coordinator *c);
 
 /* --- coordinator_members.c ------------------------------------------------------------------------------------ */
@@ -329,6 +351,8 @@ void sg_coordinator_members_report(sg_coordinator *c, sg_coordinator_worker *wor
 void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *worker,
                                   const Shardgrad__V1__LeaveRequest *request, void *call);
 /* Said hello, did not leave, lease not run out. */
+/* Its life goes on in the generation that begins, under another incarnation, if it says hello again. */
+void sg_coordinator_members_recall(sg_coordinator *c, uint32_t worker);
 bool sg_coordinator_members_live(const sg_coordinator_worker *worker);
 uint32_t sg_coordinator_members_n_live(const sg_coordinator *c);
 void sg_coordinator_members_tick(sg_coordinator *c);
@@ -374,6 +398,8 @@ bool sg_coordinator_init_answer_initialized(sg_coordinator *c, const sg_coordina
 void sg_coordinator_init_gone(sg_coordinator *c, uint32_t worker);
 void sg_coordinator_init_seal_refused(sg_coordinator *c, uint32_t ps, const char *message);
 bool sg_coordinator_init_advance(sg_coordinator *c);
+/* Tells a ps the variables, if they are known. */
+void sg_coordinator_init_order_declare(sg_coordinator *c, uint32_t ps);
 
 /* --- coordinator_steps.c -------------------------------------------------------------------------------------- */
 
@@ -388,7 +414,8 @@ void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t w
 void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed);
 /* Only fences it. */
 void sg_coordinator_steps_fence(sg_coordinator *c, const sg_coordinator_life *life);
-void sg_coordinator_steps_destroy(sg_coordinator *c);
+/* Forgets all steps and iterations. */
+void sg_coordinator_steps_clear(sg_coordinator *c);
 
 /* --- coordinator_tickets.c ------------------------------------------------------------------------------------ */
 

@@ -43,6 +43,9 @@ static sg_status check(const sg_coordinator *c, const Shardgrad__V1__HelloReques
                             request->worker, c->n_workers - 1, c->n_workers);
     if (request->life == 0)
         return sg_error_set(err, SG_INVALID, "worker %" PRIu32 " gave life 0, wanted a random number", request->worker);
+    if (request->generation >= SG_COORDINATOR_MAX_GENERATION)
+        return sg_error_set(err, SG_INVALID, "worker %" PRIu32 " was in generation %" PRIu64 ", wanted one below %u",
+                            request->worker, request->generation, SG_COORDINATOR_MAX_GENERATION);
     if (request->n_settings == 0)
         return SG_OK;
     char whose[32];
@@ -83,7 +86,16 @@ static uint64_t next_incarnation(sg_coordinator *c, uint64_t life)
 {
     if (c->counter == 0)
         c->counter = (life & START_MASK) << START_SHIFT;
-    return SG_COORDINATOR_GENERATION << 32 | ++c->counter;
+    return c->generation << 32 | ++c->counter;
+}
+
+static void begin_incarnation(sg_coordinator_worker *worker)
+{
+    free(worker->groups);
+    worker->groups = NULL;
+    worker->state = SG_COORDINATOR_WORKER_HELLO;
+    worker->declared = 0;
+    worker->called = worker->asked = worker->member = worker->told = false;
 }
 
 static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__HelloRequest *request)
@@ -101,17 +113,30 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
             .life = worker->life == request->life ? 0 : worker->life, .incarnation = worker->incarnation};
     }
     free(worker->address);
-    free(worker->groups);
-    worker->groups = NULL;
     worker->address = sg_coordinator_clean(request->address);
     worker->life = request->life;
     worker->incarnation = next_incarnation(c, request->life);
-    worker->state = SG_COORDINATOR_WORKER_HELLO;
-    worker->declared = 0;
-    worker->called = worker->asked = worker->member = worker->told = false;
+    begin_incarnation(worker);
     worker->loss = 0;
     worker->examples = 0;
     sg_coordinator_order_admit_all(c, index);
+}
+
+void sg_coordinator_members_recall(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_worker *worker = &c->workers[index];
+    if (!sg_coordinator_members_live(worker))
+        return;
+    uint64_t old = worker->incarnation;
+    worker->incarnation = next_incarnation(c, worker->life);
+    begin_incarnation(worker);
+    worker->heard_ms = c->now_ms;
+    sg_coordinator_parked *call;
+    TAILQ_FOREACH(call, &c->parked, link)
+    {
+        if (call->kind == SG_COORDINATOR_PARKED_HELLO && call->worker == index && call->incarnation == old)
+            call->incarnation = worker->incarnation;
+    }
 }
 
 /* It never got the answer to its hello, which may have been lost in silence for longer than a lease. */
@@ -148,6 +173,19 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *re
     return true;
 }
 
+static bool is_known(const sg_coordinator *c, const Shardgrad__V1__HelloRequest *request)
+{
+    const sg_coordinator_worker *worker = &c->workers[request->worker];
+    return worker->life == request->life || is_past_life(worker, request->life);
+}
+
+/* It has been in a generation that this coordinator, which was started anew, did not begin. */
+static bool knows_more(const sg_coordinator *c, const Shardgrad__V1__HelloRequest *request)
+{
+    bool more = request->generation > c->generation || (request->generation == c->generation && !is_known(c, request));
+    return more && sg_coordinator_generation_may_follow(c);
+}
+
 void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
 {
     sg_error err;
@@ -161,13 +199,18 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
         sg_coordinator_end_answer(c, call, c->n_workers);
         return;
     }
+    if (knows_more(c, request))
+        sg_coordinator_generation_next(c, request->generation, "a worker knows of a later generation");
+    bool gave_up = request->generation >= c->generation && is_known(c, request);
     if (!accept_life(c, request, call))
         return;
     sg_coordinator_worker *worker = &c->workers[request->worker];
-    worker->heard_ms = c->now_ms;
+    if (!gave_up)
+        worker->heard_ms = c->now_ms; /* one that is done with this generation keeps no lease in it */
     sg_coordinator_park(c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_HELLO,
                                                     .call = call,
                                                     .worker = request->worker,
+                                                    .after = gave_up ? c->generation : 0,
                                                     .incarnation = worker->incarnation});
 }
 
@@ -178,7 +221,7 @@ static void reply_hello(sg_coordinator *c, const sg_coordinator_parked *call)
     for (uint32_t i = 0; i < c->n_ps; i++)
         addresses[i] = c->ps[i].address;
     response.incarnation = call->incarnation;
-    response.generation = SG_COORDINATOR_GENERATION;
+    response.generation = c->generation;
     response.mode = (Shardgrad__V1__Mode)c->config->update.mode;
     response.lease_ms = c->config->lease_ms;
     response.park_ms = c->config->park_ms;
@@ -193,7 +236,7 @@ static void reply_hello(sg_coordinator *c, const sg_coordinator_parked *call)
 
 bool sg_coordinator_members_answer_hello(sg_coordinator *c, const sg_coordinator_parked *call)
 {
-    if (!sg_coordinator_ps_complete(c))
+    if (!sg_coordinator_ps_complete(c) || call->after >= c->generation)
         return false;
     for (uint32_t i = 0; i < c->n_ps; i++) {
         if (c->ps[i].admitted[call->worker] != call->incarnation)
@@ -224,7 +267,7 @@ void sg_coordinator_members_report(sg_coordinator *c, sg_coordinator_worker *wor
 void sg_coordinator_members_heartbeat(sg_coordinator *c, void *call)
 {
     Shardgrad__V1__HeartbeatResponse response = SHARDGRAD__V1__HEARTBEAT_RESPONSE__INIT;
-    response.generation = SG_COORDINATOR_GENERATION;
+    response.generation = c->generation;
     response.live_workers = sg_coordinator_members_n_live(c);
     response.draining = c->over;
     sg_coordinator_reply(c, call, &response.base);

@@ -38,6 +38,7 @@ void sg_coordinator_order(sg_coordinator *c, uint32_t ps, const ProtobufCMessage
     if (c->ps[ps].state == SG_COORDINATOR_PS_WAITING)
         return; /* it will get what holds then when it registers */
     sg_coordinator_order_item *item = sg_xcalloc(1, sizeof *item);
+    item->generation = c->generation;
     item->body = body_copy(body);
     STAILQ_INSERT_TAIL(&c->ps[ps].orders, item, link);
     c->ps[ps].n_orders++;
@@ -131,11 +132,12 @@ bool sg_coordinator_orders_full(const sg_coordinator *c)
 static void send_head(sg_coordinator *c, uint32_t index)
 {
     sg_coordinator_ps *ps = &c->ps[index];
+    const sg_coordinator_order_item *item = STAILQ_FIRST(&ps->orders);
     Shardgrad__V1__OrderHeader header = SHARDGRAD__V1__ORDER_HEADER__INIT;
     header.life = ps->life;
     header.sequence = ps->sequence;
-    header.generation = SG_COORDINATOR_GENERATION;
-    ProtobufCMessage *body = body_copy(STAILQ_FIRST(&ps->orders)->body);
+    header.generation = item->generation;
+    ProtobufCMessage *body = body_copy(item->body);
     *header_of(body) = (Shardgrad__V1__OrderHeader *)body_copy(&header.base);
     ps->under_way = ps->sent_once = true;
     sg_coordinator_send(c, index, body);
@@ -199,15 +201,16 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     }
     const ProtobufCMessage *body = STAILQ_FIRST(&ps->orders)->body;
     bool is_seal = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_SEAL;
+    bool has_passed = STAILQ_FIRST(&ps->orders)->generation != c->generation;
     /* Once the job is over a ps may have ended in its own way: all that counts is that it no longer waits. */
-    if (status == SG_OK || c->over)
+    if ((status == SG_OK && !has_passed) || c->over)
         acknowledged(ps, body);
     pop(ps);
     ps->sequence++;
     ps->sent_once = false;
     ps->retry_ms = 0;
     ps->backoff_ms = BACKOFF_MIN_MS;
-    if (status == SG_OK || c->over)
+    if (status == SG_OK || has_passed || c->over)
         return;
     char name[SG_COORDINATOR_TEXT_BYTES];
     if (is_seal && status == SG_NOT_FOUND)

@@ -60,20 +60,13 @@ bool sg_coordinator_ps_complete(const sg_coordinator *c)
 }
 
 /* Also workers that fell silent before their hello was answered: they may go on. */
-static void admit_all(sg_coordinator *c, uint32_t index)
+void sg_coordinator_ps_admit_all(sg_coordinator *c, uint32_t index)
 {
     for (uint32_t worker = 0; worker < c->n_workers; worker++) {
         sg_coordinator_worker_state state = c->workers[worker].state;
         if (c->workers[worker].life != 0 && state != SG_COORDINATOR_WORKER_LEFT && state != SG_COORDINATOR_WORKER_LOST)
             sg_coordinator_order_admit(c, index, worker);
     }
-}
-
-static void is_up(sg_coordinator *c, uint32_t index)
-{
-    c->ps[index].state = SG_COORDINATOR_PS_UP;
-    if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS && sg_coordinator_ps_complete(c))
-        c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES;
 }
 
 /* A life that was not known: nothing that an earlier one of this index had holds for it. */
@@ -85,22 +78,37 @@ static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, char *t
     free(ps->address);
     ps->address = take_address;
     ps->life = life;
-    is_up(c, index);
+    ps->generation = 0;
+    ps->state = SG_COORDINATOR_PS_UP;
     memset(ps->admitted, 0, c->n_workers * sizeof *ps->admitted);
     sg_coordinator_orders_reset(c, index);
-    sg_coordinator_order_hyper(c, index);
-    admit_all(c, index);
+    sg_coordinator_generation_order(c, index);
+    sg_coordinator_generation_ready(c);
     sg_coordinator_log(c, SG_LOG_INFO, "registered", "ps=%" PRIu32 " address=%s life=%" PRIx64, index, ps->address,
                        life);
 }
 
-/* Nothing was declared and nobody knows its address: it may still come, in this life or another. */
+/* It may still come, in this life or another. */
 static void await_again(sg_coordinator *c, uint32_t index)
 {
     c->ps[index].state = SG_COORDINATOR_PS_WAITING;
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
     sg_coordinator_log(c, SG_LOG_WARN, "ps_silent", "ps=%" PRIu32 " address=%s silent_ms=%" PRIu64, index,
                        c->ps[index].address, c->config->lease_ms);
+}
+
+/* What this life of it held is lost. False: the job has failed. */
+static bool lose(sg_coordinator *c, uint32_t index, const char *how)
+{
+    char why[SG_ERROR_MESSAGE_BYTES];
+    snprintf(why, sizeof why, "ps %" PRIu32 " (%.200s) %s", index, c->ps[index].address, how);
+    if (!sg_coordinator_generation_may_follow(c)) {
+        sg_coordinator_end_fail(c, SG_PEER_LOST, "%s and what it held is lost; start the job again", why);
+        return false;
+    }
+    await_again(c, index);
+    sg_coordinator_generation_next(c, 0, why);
+    return true;
 }
 
 /* False: the call was failed, and the job perhaps with it. */
@@ -127,13 +135,7 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__RegisterRequest 
         return false;
     }
     char *address = sg_coordinator_clean(request->address);
-    if (c->variables != NULL || (ps->life != 0 && anybody_joined(c) && strcmp(ps->address, address) != 0)) {
-        /* Workers know the old address, or the values are lost with the old process. */
-        sg_coordinator_end_fail(c, SG_PEER_LOST,
-                                "ps %" PRIu32
-                                " (%s) was started anew in the middle of the job and what it held is lost; "
-                                "start the job again",
-                                request->ps, address);
+    if (ps->life != 0 && anybody_joined(c) && !lose(c, request->ps, "was started anew")) {
         free(address);
         sg_coordinator_end_answer(c, call, c->n_workers);
         return false;
@@ -166,8 +168,9 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
     sg_coordinator_ps *ps = &c->ps[request->ps];
     ps->heard_ms = c->now_ms;
     if (ps->state == SG_COORDINATOR_PS_WAITING) {
-        is_up(c, request->ps);
-        admit_all(c, request->ps); /* what was ordered in the meantime was not kept */
+        ps->state = SG_COORDINATOR_PS_UP;
+        sg_coordinator_generation_order(c, request->ps); /* what was ordered in the meantime was not kept */
+        sg_coordinator_generation_ready(c);
     }
     keep_report(ps, c->now_ms, request->report);
     if (request->stopping && ps->state == SG_COORDINATOR_PS_UP) {
@@ -175,7 +178,7 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
         sg_coordinator_end_stop(c, request->ps);
     }
     Shardgrad__V1__RegisterResponse response = SHARDGRAD__V1__REGISTER_RESPONSE__INIT;
-    response.generation = SG_COORDINATOR_GENERATION;
+    response.generation = c->generation;
     response.lease_ms = c->config->lease_ms;
     sg_coordinator_reply(c, call, &response.base);
 }
@@ -187,15 +190,15 @@ void sg_coordinator_ps_tick(sg_coordinator *c)
         bool held = ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
         if (!held || c->now_ms - ps->heard_ms < c->config->lease_ms)
             continue;
-        if (!c->over && c->variables == NULL && !anybody_joined(c)) {
-            await_again(c, i);
-            continue;
+        if (c->over) {
+            ps->state = SG_COORDINATOR_PS_LOST;
+        } else if (!anybody_joined(c)) {
+            await_again(c, i); /* nothing depends on it yet */
+        } else {
+            char how[64];
+            snprintf(how, sizeof how, "was not heard for %" PRIu64 " ms", c->config->lease_ms);
+            if (!lose(c, i, how))
+                ps->state = SG_COORDINATOR_PS_LOST;
         }
-        ps->state = SG_COORDINATOR_PS_LOST;
-        if (!c->over)
-            sg_coordinator_end_fail(c, SG_PEER_LOST,
-                                    "ps %" PRIu32 " (%s) was not heard for %" PRIu64 " ms and what it held is lost; "
-                                    "look at its log, then start the job again",
-                                    i, ps->address, c->config->lease_ms);
     }
 }

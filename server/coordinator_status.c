@@ -193,6 +193,12 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
     switch (call->kind) {
     case SG_COORDINATOR_PARKED_HELLO:
         text = missing_ps(c, out);
+        if (text == NULL && call->after >= c->generation) {
+            snprintf(out, SG_ERROR_MESSAGE_BYTES,
+                     "waiting for generation %" PRIu64 ": the job goes on in %" PRIu64 ", and ps 0 misses nobody",
+                     call->after + 1, c->generation);
+            text = out;
+        }
         if (text == NULL)
             text = behind_ps(c, lacks_admit, call->worker, "let this worker in", out);
         break;
@@ -318,7 +324,7 @@ void sg_coordinator_status_answer(sg_coordinator *c, void *call)
     response.job = c->config->job;
     response.state = c->state;
     response.mode = (Shardgrad__V1__Mode)c->config->update.mode;
-    response.generation = SG_COORDINATOR_GENERATION;
+    response.generation = c->generation;
     response.steps = c->groups[0].next_step;
     response.examples = c->examples;
     response.loss = mean_loss(c);

@@ -249,7 +249,7 @@ void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *l
     free(messages);
 }
 
-void sg_coordinator_steps_destroy(sg_coordinator *c)
+void sg_coordinator_steps_clear(sg_coordinator *c)
 {
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++) {
         struct sg_coordinator_steps *steps = &c->groups[group].steps;
@@ -258,7 +258,9 @@ void sg_coordinator_steps_destroy(sg_coordinator *c)
             TAILQ_REMOVE(steps, step, link);
             sg_pool_free(step);
         }
+        c->groups[group].next_step = c->groups[group].last_iteration = 0;
     }
     while (!TAILQ_EMPTY(&c->iterations))
         free_iteration(c, TAILQ_FIRST(&c->iterations));
+    c->frozen = 0;
 }

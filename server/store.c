@@ -45,22 +45,24 @@ sg_pool *sg_store_pool(const sg_store *store)
 
 /* --- who is let in --- */
 
-static sg_status check_generation(uint64_t generation, sg_error *err)
+static sg_status check_generation(const sg_store *store, uint64_t generation, sg_error *err)
 {
-    if (generation < SG_STORE_GENERATION)
-        return sg_error_set(err, SG_ROLLED_BACK, "generation %" PRIu64 " has passed; the job is in generation %u",
-                            generation, SG_STORE_GENERATION);
-    if (generation > SG_STORE_GENERATION)
-        return sg_error_set(err, SG_NOT_READY, "generation %" PRIu64 " has not begun here; this ps is in generation %u",
-                            generation, SG_STORE_GENERATION);
-    return SG_OK;
+    if (generation == store->generation && !store->beginning)
+        return SG_OK;
+    if (generation < store->generation)
+        return sg_error_set(err, SG_ROLLED_BACK,
+                            "generation %" PRIu64 " has passed; ps %" PRIu32 " is in generation %" PRIu64, generation,
+                            store->options.ps, store->generation);
+    return sg_error_set(err, SG_NOT_READY,
+                        "generation %" PRIu64 " has not begun here; ps %" PRIu32 " is in generation %" PRIu64,
+                        generation, store->options.ps, store->generation);
 }
 
 sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t incarnation, uint64_t generation, sg_error *err)
 {
     if (store->failure != SG_OK)
         return sg_error_set(err, store->failure, "%s", store->failure_message);
-    sg_status status = check_generation(generation, err);
+    sg_status status = check_generation(store, generation, err);
     if (status != SG_OK)
         return status;
     if (worker >= store->options.max_workers)
@@ -248,6 +250,7 @@ void sg_store_report(sg_store *store, Shardgrad__V1__PsReport *report)
     report->value_bytes = store->value_bytes;
     report->slot_bytes = store->slot_bytes;
     report->orders = store->sequence;
+    report->generation = store->generation;
     pthread_rwlock_unlock(&store->lock);
     report->pushes = atomic_load(&store->n_pushed);
     report->pulls = atomic_load(&store->n_pulled);

@@ -162,10 +162,38 @@ static sg_status make_slices(sg_store *store, sg_error *err)
     return SG_OK;
 }
 
+/* A coordinator that was started anew, or a generation that begins, says it again: it must be the same. */
+static sg_status check_same(const sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)
+{
+    sg_plan *plan = NULL;
+    sg_status status = make_plan(request, &plan, err);
+    if (status != SG_OK)
+        return status;
+    SG_ASSERT(plan != NULL);
+    const sg_plan *known = store->plan;
+    bool same =
+        plan->n_variables == known->n_variables && plan->n_ps == known->n_ps && plan->slice_bytes == known->slice_bytes;
+    for (size_t i = 0; i < request->n_variables && same; i++) {
+        const Shardgrad__V1__Variable *variable = request->variables[i];
+        const sg_store_variable *kept = &store->variables[i];
+        same = strcmp(variable->name, kept->name) == 0 && variable->frozen == kept->frozen &&
+               !(lr_multiplier(variable) < kept->lr_multiplier) && !(lr_multiplier(variable) > kept->lr_multiplier) &&
+               !(decay_multiplier(variable) < kept->decay_multiplier) &&
+               !(decay_multiplier(variable) > kept->decay_multiplier) &&
+               plan->variables[i].n_elems == known->variables[i].n_elems &&
+               plan->variables[i].group == known->variables[i].group;
+    }
+    sg_plan_destroy(plan);
+    return same ? SG_OK
+                : sg_error_set(err, SG_MISMATCH,
+                               "other variables are declared than ps %" PRIu32 " has: start it anew, or all of the job",
+                               store->options.ps);
+}
+
 sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)
 {
     if (store->plan)
-        return sg_error_set(err, SG_INVALID, "variables are declared already; a job has one declaration");
+        return check_same(store, request, err);
     if (store->options.ps >= request->n_ps)
         return sg_error_set(err, SG_INVALID, "the plan is for %" PRIu32 " ps; this is ps %" PRIu32, request->n_ps,
                             store->options.ps);

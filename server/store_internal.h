@@ -2,6 +2,7 @@
  *
  *   store.c             create, destroy, admission of a data call, reports
  *   store_orders.c      the coordinator's orders
+ *   store_generation.c  a new generation begins: all that the one before left is dropped
  *   store_declare.c     variables and slices
  *   store_initialize.c  initial values
  *   store_push.c        pushes: checked as a whole, then stored slice by slice
@@ -34,7 +35,6 @@
 /* What those of a worker may take of our own memory: this, and twice what it takes to ask for every slice. */
 #define SG_STORE_PARKED_MIN_BYTES   ((uint64_t)4 << 20)
 #define SG_STORE_PARKED_SLICE_BYTES 128u
-#define SG_STORE_GENERATION         1u /* recovery, which begins others, is not built yet */
 
 typedef struct sg_store_variable {
     char *name;
@@ -112,6 +112,8 @@ struct sg_store {
     pthread_rwlock_t lock;   /* guards what follows, up to the next blank line */
     uint64_t life, sequence; /* of the newest order that was applied or refused for good */
     sg_error order_result;   /* what was said to it, for when it comes again */
+    uint64_t generation;     /* 0: none yet */
+    bool beginning;          /* it is: what the one before left is being dropped, and no order is taken */
     sg_plan *plan;           /* this and the next five: immutable once set by declare */
     sg_store_variable *variables;
     sg_store_slice *slices; /* [n_slices] those that this ps owns, ascending */
@@ -171,6 +173,13 @@ void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool 
 const Shardgrad__V1__Hyper *sg_store_find_hyper(const sg_store *store, uint64_t number);
 /* Waits until every contribution that was let in before this call is counted. Without a lock. */
 void sg_store_settle_contributions(sg_store *store);
+
+/* --- store_generation.c --- */
+
+/* Under store.lock, for writing: nobody of the generation before is let in any more. */
+SG_MUST_USE sg_status sg_store_begin_generation(sg_store *store, uint64_t generation, sg_error *err);
+/* Without a lock, after that: drops what it left. */
+void sg_store_follow_begin(sg_store *store);
 
 /* --- store_declare.c --- */
 

@@ -15,8 +15,8 @@ void sg_store_set_life(sg_store *store, uint64_t life)
 }
 
 /* Under the lock. OK with *repeat: it came before. */
-static sg_status check_header(const sg_store *store, const Shardgrad__V1__OrderHeader *header, bool *repeat,
-                              sg_error *err)
+static sg_status check_header(const sg_store *store, const Shardgrad__V1__OrderHeader *header, bool begins,
+                              bool *repeat, sg_error *err)
 {
     *repeat = false;
     if (!header)
@@ -25,10 +25,15 @@ static sg_status check_header(const sg_store *store, const Shardgrad__V1__OrderH
         return sg_error_set(err, SG_NOT_READY, "this ps has not registered yet");
     if (header->life != store->life)
         return sg_error_set(err, SG_FENCED, "the order is for another life of ps %" PRIu32, store->options.ps);
-    if (header->generation != SG_STORE_GENERATION)
-        return sg_error_set(err, header->generation < SG_STORE_GENERATION ? SG_ROLLED_BACK : SG_NOT_READY,
-                            "the order is of generation %" PRIu64 "; this ps is in generation %u", header->generation,
-                            SG_STORE_GENERATION);
+    if (store->beginning)
+        return sg_error_set(err, SG_NOT_READY, "generation %" PRIu64 " is just beginning here", store->generation);
+    if (header->generation == 0)
+        return sg_error_set(err, SG_INVALID, "the order is of generation 0; they count from 1");
+    bool enters = begins || store->generation == 0;
+    if (header->generation < store->generation || (header->generation > store->generation && !enters))
+        return sg_error_set(err, header->generation < store->generation ? SG_ROLLED_BACK : SG_NOT_READY,
+                            "the order is of generation %" PRIu64 "; this ps is in generation %" PRIu64,
+                            header->generation, store->generation);
     if (header->sequence > store->sequence + 1)
         return sg_error_set(err, SG_EARLY, "order %" PRIu64 " came before order %" PRIu64, header->sequence,
                             store->sequence + 1);
@@ -45,10 +50,13 @@ static sg_status repeat_result(const sg_store *store, uint64_t sequence, sg_erro
 }
 
 /* Under the lock. NOT_READY is the one refusal that does not use up the order's number. */
-static sg_status settle(sg_store *store, sg_status status, const sg_error *result, sg_error *err)
+static sg_status settle(sg_store *store, const Shardgrad__V1__OrderHeader *header, sg_status status,
+                        const sg_error *result, sg_error *err)
 {
     if (status != SG_NOT_READY) {
         store->sequence++;
+        if (store->generation == 0)
+            store->generation = header->generation;
         store->order_result = *result;
         store->order_result.code = status;
     }
@@ -60,12 +68,12 @@ sg_status sg_store_declare(sg_store *store, const Shardgrad__V1__PsDeclareReques
     bool repeat;
     sg_error result = {0};
     pthread_rwlock_wrlock(&store->lock);
-    sg_status status = check_header(store, request->header, &repeat, err);
+    sg_status status = check_header(store, request->header, false, &repeat, err);
     bool apply = status == SG_OK && !repeat;
     if (repeat)
         status = repeat_result(store, request->header->sequence, err);
     else if (apply)
-        status = settle(store, sg_store_set_variables(store, request, &result), &result, err);
+        status = settle(store, request->header, sg_store_set_variables(store, request, &result), &result, err);
     uint32_t n_slices = store->n_slices;
     uint64_t value_bytes = store->value_bytes, slot_bytes = store->slot_bytes;
     pthread_rwlock_unlock(&store->lock);
@@ -164,6 +172,8 @@ static sg_status apply(sg_store *store, const Shardgrad__V1__OrderRequest *reque
         return end(store, request->end, err);
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT:
         return sg_store_cut_begin(store, request->cut, err);
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN:
+        return sg_store_begin_generation(store, request->header->generation, err);
     default:
         return sg_error_set(err, SG_INVALID, "the order holds nothing, or something unknown to this ps");
     }
@@ -235,6 +245,8 @@ static void follow(sg_store *store, uint64_t now_ms, const Shardgrad__V1__OrderR
         follow_end(store, request->end);
     if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT)
         sg_store_cut_follow(store, request->cut);
+    if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN)
+        sg_store_follow_begin(store);
     sg_store_review_pulls(store);
 }
 
@@ -242,13 +254,14 @@ sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Shardgrad__V1__
 {
     bool repeat;
     sg_error result = {0};
+    bool begins = request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN;
     pthread_rwlock_wrlock(&store->lock);
-    sg_status status = check_header(store, request->header, &repeat, err);
+    sg_status status = check_header(store, request->header, begins, &repeat, err);
     bool applies = status == SG_OK && !repeat;
     if (repeat)
         status = repeat_result(store, request->header->sequence, err);
     else if (applies)
-        status = settle(store, apply(store, request, &result), &result, err);
+        status = settle(store, request->header, apply(store, request, &result), &result, err);
     pthread_rwlock_unlock(&store->lock);
     if (applies && status == SG_OK)
         follow(store, now_ms, request);

@@ -182,7 +182,7 @@ static sg_status take_or_wait(sg_store *store, sg_store_parked *pull, size_t i, 
     pull_entry *entry = &pull->entries[i];
     sg_store_slice *slice = entry->slice;
     pthread_mutex_lock(&slice->mutex);
-    uint64_t newest = slice->newest->step;
+    uint64_t newest = slice->newest ? slice->newest->step : 0; /* none: a generation has just begun */
     sg_version *version = sg_store_find_version(store, slice, entry->wanted);
     if (version)
         give_version(pull, i, version, slice->variable->frozen ? entry->wanted : version->step);

@@ -3,6 +3,8 @@
 
 sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted)
 {
+    if (!slice->newest)
+        return NULL; /* a generation has just begun */
     if (slice->variable->frozen || wanted == slice->newest->step)
         return slice->newest;
     if (store->options.mode == SG_MODE_ASYNC)

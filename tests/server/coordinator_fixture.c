@@ -49,7 +49,7 @@ static void note_order(rig *r, sg_coordinator_action *action)
     cr_assert_lt(r->n_orders[ps], RIG_MAX_ORDERS);
     cr_assert_not(r->pending[ps], "a second order is under way to ps %u", ps);
     cr_assert_eq(header->life, action->life);
-    cr_assert_eq(header->generation, 1);
+    cr_assert_geq(header->generation, 1);
     r->orders[ps][r->n_orders[ps]++] =
         (rig_order){.life = header->life, .sequence = header->sequence, .body = keep(r, action->body)};
     action->body = NULL;
@@ -276,7 +276,7 @@ rig_call *rig_declare_list(rig *r, uint64_t incarnation, Shardgrad__V1__Variable
 {
     Shardgrad__V1__DeclareRequest request = SHARDGRAD__V1__DECLARE_REQUEST__INIT;
     request.incarnation = incarnation;
-    request.generation = 1;
+    request.generation = incarnation >> 32 == 0 ? 1 : incarnation >> 32;
     request.variables = variables;
     request.n_variables = n;
     rig_call *call = new_call(r);
@@ -304,7 +304,7 @@ rig_call *rig_initialized(rig *r, uint64_t incarnation, uint64_t attempt)
 {
     Shardgrad__V1__InitializedRequest request = SHARDGRAD__V1__INITIALIZED_REQUEST__INIT;
     request.incarnation = incarnation;
-    request.generation = 1;
+    request.generation = incarnation >> 32 == 0 ? 1 : incarnation >> 32;
     request.attempt = attempt;
     rig_call *call = new_call(r);
     sg_coordinator_on_initialized(r->coordinator, r->now_ms, &request, call);
@@ -325,7 +325,7 @@ static Shardgrad__V1__TicketRequest ticket_request(uint64_t incarnation, uint32_
 {
     Shardgrad__V1__TicketRequest request = SHARDGRAD__V1__TICKET_REQUEST__INIT;
     request.incarnation = incarnation;
-    request.generation = 1;
+    request.generation = incarnation >> 32 == 0 ? 1 : incarnation >> 32;
     request.group = group;
     request.received = received;
     request.finished = finished;
@@ -351,7 +351,7 @@ rig_call *rig_heartbeat(rig *r, uint64_t incarnation)
 {
     Shardgrad__V1__HeartbeatRequest request = SHARDGRAD__V1__HEARTBEAT_REQUEST__INIT;
     request.incarnation = incarnation;
-    request.generation = 1;
+    request.generation = incarnation >> 32 == 0 ? 1 : incarnation >> 32;
     rig_call *call = new_call(r);
     sg_coordinator_on_heartbeat(r->coordinator, r->now_ms, &request, call);
     drain(r);
@@ -371,7 +371,7 @@ rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float 
     progress.examples = examples;
     Shardgrad__V1__LeaveRequest request = SHARDGRAD__V1__LEAVE_REQUEST__INIT;
     request.incarnation = incarnation;
-    request.generation = 1;
+    request.generation = incarnation >> 32 == 0 ? 1 : incarnation >> 32;
     request.progress = &list;
     request.n_progress = pushed == UINT64_MAX ? 0 : 1;
     rig_call *call = new_call(r);

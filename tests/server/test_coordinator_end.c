@@ -166,9 +166,13 @@ Test(coordinator_end, a_ps_that_falls_silent_ends_the_job_naming_it)
 {
     rig r;
     rig_init(&r, two_ps);
-    rig_register_all(&r);
-    uint64_t worker = rig_join(&r, 0, 7);
+    uint64_t workers[2];
+    rig_start(&r, 2, workers);
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0)); /* there is no way back any more */
+    uint64_t worker = workers[0];
     for (int i = 0; i < 6; i++) {
+        rig_heartbeat(&r, workers[1]);
         rig_register(&r, 0);
         rig_heartbeat(&r, worker);
         rig_pass(&r, 1000);

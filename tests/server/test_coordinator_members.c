@@ -174,35 +174,6 @@ Test(coordinator_members, a_ps_with_another_configuration_is_refused_naming_key_
     rig_deinit(&r);
 }
 
-Test(coordinator_members, a_new_life_of_a_ps_replaces_the_old_while_nothing_is_declared)
-{
-    rig r;
-    rig_init(&r, two_ps);
-    rig_register_all(&r);
-    rig_join(&r, 0, 7);
-    cr_assert_eq(rig_register_as(&r, 1, 555, "host:1")->status, SG_OK);
-    const Shardgrad__V1__OrderRequest *order = NULL;
-    cr_assert_eq(rig_ordered(&r, 1, HYPER, &order), 2);
-    cr_assert_eq(order->header->sequence, 1);
-    cr_assert_eq(order->header->life, 555);
-    cr_assert_eq(rig_ordered(&r, 1, ADMIT, &order), 2);
-    cr_assert_eq(order->header->sequence, 2);
-    rig_failed(rig_register_as(&r, 1, 101, "host:1"), SG_FENCED, "another process");
-    rig_deinit(&r);
-}
-
-Test(coordinator_members, a_new_life_of_a_ps_after_declare_ends_the_job)
-{
-    rig r;
-    rig_init(&r, two_ps);
-    rig_register_all(&r);
-    uint64_t worker = rig_join(&r, 0, 7);
-    rig_declare(&r, worker);
-    rig_failed(rig_register_as(&r, 1, 555, "host:1"), SG_PEER_LOST, "ps 1 (host:1)");
-    rig_failed(rig_heartbeat(&r, worker), SG_PEER_LOST, "ps 1 (host:1)");
-    rig_deinit(&r);
-}
-
 Test(coordinator_members, orders_are_sent_again_until_they_are_acknowledged_one_at_a_time)
 {
     rig r;

@@ -36,6 +36,7 @@ static void take_call(sg_client *client, todo_list *todo, sg_session_action *act
     call->client = client;
     call->action = *action;
     call->n_references = 2;
+    call->channel = sg_transport_channel(client, action);
     if (action->task != 0) {
         call->op = sg_op_find(client, action->task);
         SG_ASSERT(call->op != NULL);
@@ -88,6 +89,9 @@ static void take_all(sg_client *client, todo_list *todo)
         switch (action.kind) {
         case SG_SESSION_CALL:
             take_call(client, todo, &action);
+            break;
+        case SG_SESSION_MOVE:
+            sg_transport_move(client);
             break;
         case SG_SESSION_DONE:
             take_done(client, todo, &action);

@@ -36,7 +36,8 @@ typedef struct sg_client_call {
     TAILQ_ENTRY(sg_client_call) link; /* in its op; guarded by the mutex */
     TAILQ_ENTRY(sg_client_call) todo; /* in the list of what is to be started, or cancelled; of one thread */
     sg_client *client;
-    sg_op *op; /* NULL: the session's own */
+    sg_op *op;               /* NULL: the session's own */
+    sg_rpc_channel *channel; /* NULL: to be looked up */
     sg_session_action action;
     /* guarded by the mutex */
     uint32_t n_references; /* who starts it, the callback, who cancels it */
@@ -86,14 +87,14 @@ struct sg_client {
     bool sync, check_finite;
     uint64_t start_timeout_ms;
     sg_rpc_client *control, *data;
-    sg_rpc_channel *coordinator_channel, **ps_channels; /* [n_ps][n_connections] */
     uint32_t n_connections;
     sg_pool *pool;
     /* guarded by the mutex */
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* an op was completed, the last thread has carried out its actions */
     sg_session *session;
-    sg_rpc_channel *control_channel; /* made anew while ps 0 has not answered and its address changes */
+    sg_rpc_channel *control_channel; /* made anew for a Hello where the address of ps 0 has changed */
+    sg_rpc_channel *coordinator_channel, **ps_channels; /* [n_ps][n_connections] */
     LIST_HEAD(, sg_op) ops, free_ops;
     sg_slots ops_by_task;
     pthread_cond_t *woken[SG_CLIENT_MAX_WOKEN]; /* to be signalled after unlocking: [n_woken] */

@@ -124,7 +124,7 @@ static void step_give(sg_step *step, const sg_step *given)
 
 /* An interrupt ends the ops that there are: so each is made under the lock under which it was found that there was
  * none. */
-sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err)
+static sg_status begin(sg_client *client, sg_step *step, sg_error *err)
 {
     sg_op *op = NULL, *ticket = NULL;
     sg_step given;
@@ -143,6 +143,50 @@ sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err)
     if (status == SG_OK)
         step_give(step, &given);
     return status;
+}
+
+static bool any_moves(const sg_client *client)
+{
+    for (uint32_t i = 0; i < client->n_groups; i++) {
+        if (client->groups[i].n_moving > 0)
+            return true;
+    }
+    return false;
+}
+
+/* Joins and declares again, which may bring values: so everything that moved before has come to rest first. */
+static sg_status resume(sg_client *client, sg_error *err)
+{
+    sg_client_lock(client);
+    while (any_moves(client))
+        pthread_cond_wait(&client->changed, &client->mutex);
+    for (uint32_t i = 0; i < client->n_groups; i++)
+        client->groups[i].begun = false;
+    sg_status status = sg_client_usable(client, err);
+    sg_op *op =
+        status == SG_OK ? sg_op_create(client, sg_session_resume(client->session, sg_clock_ms(), UINT64_MAX)) : NULL;
+    sg_client_unlock(client);
+    return op == NULL ? status : sg_op_finish(op, NULL, err);
+}
+
+static bool is_back(sg_client *client)
+{
+    sg_client_lock(client);
+    const bool back = !client->interrupted && sg_session_is_back(client->session);
+    sg_client_unlock(client);
+    return back;
+}
+
+sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err)
+{
+    sg_error why;
+    sg_status status = begin(client, step, &why);
+    while (status == SG_ROLLED_BACK && is_back(client)) {
+        status = resume(client, &why);
+        if (status == SG_OK)
+            status = begin(client, step, &why);
+    }
+    return status == SG_OK ? SG_OK : sg_error_set(err, status, "%s", why.message);
 }
 
 /* --- end ------------------------------------------------------------------------------------------------------- */

@@ -87,7 +87,10 @@ void sg_session_destroy(sg_session *session)
     sg_session_lanes_destroy(session);
     if (session->hello != NULL)
         shardgrad__v1__hello_response__free_unpacked(session->hello, NULL);
+    if (session->declared != NULL)
+        shardgrad__v1__declare_request__free_unpacked(session->declared, NULL);
     free(session->failed_text);
+    free(session->back_text);
     free(session->warned_of);
     free(session->job);
     free(session->address);
@@ -208,7 +211,7 @@ void sg_session_task_end(sg_session *session, sg_session_task *task, const sg_st
     }
     sg_session_requests_drop(session, task);
     if (task->kind == SG_SESSION_TASK_DECLARE && status != SG_OK && session->state == SG_SESSION_DECLARING)
-        session->state = SG_SESSION_JOINED;
+        session->state = session->back == SG_SESSION_STANDS ? SG_SESSION_JOINED : SG_SESSION_DECLARED;
     const bool pushed = task->kind == SG_SESSION_TASK_PUSH;
     const uint32_t group = task->group;
     task_free(session, task);
@@ -328,7 +331,7 @@ void sg_session_due(sg_session *session, uint64_t at_ms)
 /* What is due after what has been done. */
 static void due_find(sg_session *session)
 {
-    session->due_ms = SG_SESSION_NEVER;
+    session->due_ms = session->back == SG_SESSION_BACK_HELLO ? session->back_until_ms : SG_SESSION_NEVER;
     const sg_session_task *task;
     TAILQ_FOREACH(task, &session->tasks, link)
     sg_session_due(session, task->deadline_ms < task->warn_ms ? task->deadline_ms : task->warn_ms);
@@ -351,6 +354,7 @@ void sg_session_tick(sg_session *session, uint64_t now_ms)
         }
     }
     sg_session_heartbeat_due(session, now_ms);
+    sg_session_back_tick(session, now_ms);
     sg_session_send_due(session, now_ms);
     due_find(session);
 }

@@ -12,7 +12,9 @@
  *     were all handed over, and this one is finished once they are acknowledged;
  *   - Leave goes out only after all pushes are acknowledged, or, where they were cancelled, their calls have ended, and
  *     says how far they went;
- *   - FENCED from anyone ends everything.
+ *   - FENCED from anyone ends everything;
+ *   - ROLLED_BACK from anyone, or, where the cluster recovers, a ps that falls silent, ends what is under way with
+ *     ROLLED_BACK: the session says hello again, and waits for sg_session_resume to declare again.
  *
  * Threads: none; the owner serialises. */
 #ifndef SG_WORKER_CLIENT_SESSION_H
@@ -47,6 +49,7 @@ bool sg_session_is_push(sg_session_method method);
 
 typedef enum sg_session_action_kind {
     SG_SESSION_CALL, /* send `body`; report by sg_session_on_reply(call) exactly once */
+    SG_SESSION_MOVE, /* the ps may have other addresses from here on: sg_session_ps_address */
     SG_SESSION_DONE, /* `task` ended with `status`, `text` (and `step`, for a ticket) */
     SG_SESSION_LOG,  /* log `event` with fields `text` at `level` */
 } sg_session_action_kind;
@@ -92,7 +95,8 @@ void sg_session_destroy(sg_session *session); /* NULL is fine */
  * tasks may be under way. deadline_ms is absolute (UINT64_MAX: none); a task that passes it ends with TIMEOUT and a
  * message that says for whom it waited. Calls of a task that has ended are to be cancelled by the owner; their replies
  * are still to be reported, and are ignored.
- * Once one has failed with FENCED, ROLLED_BACK, PEER_LOST or STOPPED all others fail the same way, now and later. */
+ * Once one has failed with FENCED, PEER_LOST or STOPPED all others fail the same way, now and later; so with
+ * ROLLED_BACK, until sg_session_resume has ended well. */
 
 /* Ends with UNAVAILABLE, not TIMEOUT, where the coordinator never answered. */
 uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
@@ -100,6 +104,11 @@ uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline
 SG_MUST_USE sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t deadline_ms,
                                          const sg_variable *variables, size_t n_variables, uint64_t *task,
                                          sg_error *err);
+/* The job went on in another generation, or will: nothing can be begun but this. Ends well when the session has joined
+ * and declared again, which may bring initial values as sg_session_declare does; a further ROLLED_BACK on the way only
+ * begins it anew. No call of an earlier task may be under way. */
+uint64_t sg_session_resume(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
+bool sg_session_is_back(const sg_session *session);
 /* DONE carries the step. The ticket after it is asked for in the background (calls of task 0) or with a push_pull,
  * and what is known of finished steps with it. INVALID while the step before was not handed over whole, or when one of
  * its pushes came to nothing. */

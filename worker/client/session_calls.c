@@ -27,7 +27,7 @@ typedef struct method_row {
 
 static const method_row methods[] = {
     [SG_SESSION_HELLO] = {&shardgrad__v1__hello_request__descriptor, &shardgrad__v1__hello_response__descriptor,
-                          sg_session_join_answered, NULL},
+                          sg_session_join_answered, sg_session_hello_refused},
     [SG_SESSION_DECLARE] = {&shardgrad__v1__declare_request__descriptor, &shardgrad__v1__declare_response__descriptor,
                             sg_session_declare_answered, NULL},
     [SG_SESSION_INITIALIZE] = {&shardgrad__v1__initialize_request__descriptor,
@@ -222,7 +222,7 @@ void sg_session_requests_destroy(sg_session *session)
  * that is there but dead is noticed within a lease. */
 static uint64_t request_timeout_ms(const sg_session *session, sg_session_method method)
 {
-    if (session->hello == NULL)
+    if (session->hello == NULL || method == SG_SESSION_HELLO)
         return HELLO_TIMEOUT_MS;
     const uint64_t lease_ms = session->hello->lease_ms;
     if (method == SG_SESSION_HEARTBEAT)
@@ -275,6 +275,8 @@ static void waiting_note(sg_session *session, sg_session_request *request, bool 
         sg_session_text_set(&group->waiting, text);
         task = group->task;
     }
+    if (request->method == SG_SESSION_HELLO && task == NULL)
+        task = sg_session_back_task(session);
     if (task == NULL)
         return;
     sg_session_task_wait(task, text);
@@ -298,6 +300,13 @@ static uint64_t back_off_ms(sg_session *session, uint32_t failures)
     return most / 2 + sg_session_random(session) % (most / 2 + 1);
 }
 
+/* Whether the job can go on without what a silent ps holds. Before the first step that is for the coordinator to say,
+ * if it can still be asked. */
+static bool may_come_back(const sg_session *session, bool with_coordinator)
+{
+    return session->hello->recovers || (session->members == 0 && !with_coordinator);
+}
+
 static void repeat_unheard(sg_session *session, sg_session_request *request, uint64_t now_ms, const char *text)
 {
     sg_session_peer *peer = sg_session_peer_of(session, request->target);
@@ -308,7 +317,7 @@ static void repeat_unheard(sg_session *session, sg_session_request *request, uin
     request->not_before_ms = now_ms + back_off_ms(session, request->failures);
     sg_session_due(session, request->not_before_ms);
     waiting_note(session, request, false, text);
-    if (session->hello == NULL || peer->n_unanswered < MIN_ASKED_IN_VAIN ||
+    if (session->hello == NULL || request->method == SG_SESSION_HELLO || peer->n_unanswered < MIN_ASKED_IN_VAIN ||
         now_ms < peer->silent_since_ms + session->hello->lease_ms)
         return;
     const bool coordinator = request->target == SG_SESSION_COORDINATOR;
@@ -316,7 +325,10 @@ static void repeat_unheard(sg_session *session, sg_session_request *request, uin
     snprintf(line, sizeof line, "ps %" PRIu32 "%s (%s) has not answered for %" PRIu64 " ms: %s",
              coordinator ? 0 : request->target, coordinator ? ", the coordinator," : "", peer->address,
              now_ms - peer->silent_since_ms, text);
-    sg_session_fail(session, SG_PEER_LOST, line);
+    if (may_come_back(session, coordinator || request->target == 0))
+        sg_session_roll_back(session, now_ms, line);
+    else
+        sg_session_fail(session, SG_PEER_LOST, line);
 }
 
 static void repeat_answered(sg_session *session, sg_session_request *request, uint64_t now_ms, sg_status status,
@@ -342,7 +354,7 @@ static bool ends_everything(sg_session_method method, sg_status status)
         return false;
     if (status == SG_STOPPED)
         return method != SG_SESSION_TICKET && method != SG_SESSION_HEARTBEAT;
-    return status == SG_FENCED || status == SG_ROLLED_BACK || status == SG_PEER_LOST;
+    return status == SG_FENCED || status == SG_PEER_LOST;
 }
 
 /* The request has been released and ended. */
@@ -352,7 +364,9 @@ static void settle(sg_session *session, uint64_t now_ms, sg_session_request *req
     const method_row *row = &methods[request->method];
     if (status != SG_OK)
         push_lost(session, request);
-    if (ends_everything(request->method, status))
+    if (status == SG_ROLLED_BACK && request->method != SG_SESSION_HELLO)
+        sg_session_roll_back(session, now_ms, text);
+    else if (ends_everything(request->method, status))
         sg_session_fail(session, status, text);
     else if (status == SG_OK)
         row->answered(session, now_ms, request, reply);
@@ -376,6 +390,7 @@ static void call_ended(sg_session *session, uint64_t now_ms, sg_session_request 
         repeat_unheard(session, request, now_ms, text);
     } else {
         peer_heard(session, request, now_ms);
+        session->back_until_ms = now_ms + session->start_timeout_ms;
         if (status == SG_WAITING || status == SG_NOT_READY) {
             repeat_answered(session, request, now_ms, status, text);
         } else {

@@ -171,7 +171,7 @@ static sg_status push_begin(sg_session *session, uint64_t now_ms, uint64_t deadl
                             const sg_step *step, uint64_t weight, const uint32_t *slices, size_t n_slices,
                             uint64_t *task, sg_error *err)
 {
-    sg_status status = sg_session_failed(session, err);
+    sg_status status = sg_session_stands(session, err);
     if (status != SG_OK)
         return status;
     sg_session_held *held = session->state == SG_SESSION_DECLARED && step->group < session->plan->n_groups
@@ -303,7 +303,7 @@ uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline
                          const uint32_t *slices, size_t n_slices)
 {
     sg_error err;
-    if (sg_session_failed(session, &err) != SG_OK)
+    if (sg_session_stands(session, &err) != SG_OK)
         return sg_session_task_refuse(session, err.code, "%s", err.message);
     if (session->state != SG_SESSION_DECLARED || session->leaving)
         return sg_session_task_refuse(session, SG_INVALID, "values can be pulled once the variables are declared");

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/wire.h"
 #include "worker/client/session_internal.h"
 
 #define NAME_BYTES 255u
@@ -146,7 +147,7 @@ static void variable_encode(const sg_variable *variable, Shardgrad__V1__Variable
     }
 }
 
-static void declare_ask(sg_session *session, sg_session_task *task, const sg_variable *variables, size_t n)
+static void list_keep(sg_session *session, const sg_variable *variables, size_t n)
 {
     Shardgrad__V1__Variable *encoded = sg_xcalloc(n, sizeof *encoded);
     Shardgrad__V1__Variable **list = sg_xcalloc(n, sizeof(Shardgrad__V1__Variable *));
@@ -155,13 +156,20 @@ static void declare_ask(sg_session *session, sg_session_task *task, const sg_var
         list[i] = &encoded[i];
     }
     Shardgrad__V1__DeclareRequest declare = SHARDGRAD__V1__DECLARE_REQUEST__INIT;
-    declare.incarnation = session->hello->incarnation;
-    declare.generation = session->hello->generation;
     declare.n_variables = n;
     declare.variables = list;
-    sg_session_request_add(session, task, SG_SESSION_DECLARE, SG_SESSION_COORDINATOR, &declare.base);
+    if (session->declared != NULL)
+        shardgrad__v1__declare_request__free_unpacked(session->declared, NULL);
+    session->declared = (Shardgrad__V1__DeclareRequest *)sg_wire_head_copy(&declare.base);
     free(encoded);
     free(list);
+}
+
+void sg_session_declare_ask(sg_session *session, sg_session_task *task)
+{
+    session->declared->incarnation = session->hello->incarnation;
+    session->declared->generation = session->hello->generation;
+    sg_session_request_add(session, task, SG_SESSION_DECLARE, SG_SESSION_COORDINATOR, &session->declared->base);
 }
 
 sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_variable *variables,
@@ -180,7 +188,9 @@ sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t dead
     groups_make(session, variables);
     session->state = SG_SESSION_DECLARING;
     sg_session_task *declare = sg_session_task_add(session, SG_SESSION_TASK_DECLARE, now_ms, deadline_ms);
-    declare_ask(session, declare, variables, n_variables);
+    list_keep(session, variables, n_variables);
+    if (session->back != SG_SESSION_BACK_HELLO) /* else it follows the hello that is under way */
+        sg_session_declare_ask(session, declare);
     sg_session_send_due(session, now_ms);
     *task = declare->number;
     return SG_OK;
@@ -189,6 +199,7 @@ sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t dead
 static void declare_end(sg_session *session, sg_session_task *task)
 {
     session->state = SG_SESSION_DECLARED;
+    session->back = SG_SESSION_STANDS;
     uint64_t bytes = 0;
     for (uint32_t ps = 0; ps < session->n_ps; ps++)
         bytes += session->plan->ps_bytes[ps];

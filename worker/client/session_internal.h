@@ -6,6 +6,7 @@
  *     session_lanes.c     which of the requests to a ps is sent next; how slices are packed into messages
  *     session_join.c      hello, heartbeats, leave
  *     session_declare.c   variables and their initial values
+ *     session_back.c      back to an earlier step: another generation
  *     session_tickets.c   which step comes next
  *     session_data.c      pushes and pulls
  *
@@ -182,6 +183,13 @@ typedef enum sg_session_state {
     SG_SESSION_LEFT,
 } sg_session_state;
 
+/* How far a session is that was rolled back. */
+typedef enum sg_session_back {
+    SG_SESSION_STANDS,
+    SG_SESSION_BACK_HELLO,   /* it says hello again */
+    SG_SESSION_BACK_DECLARE, /* it has joined, and declares when it is told to */
+} sg_session_back;
+
 struct sg_session {
     char *job, *address;
     uint32_t worker;
@@ -195,6 +203,9 @@ struct sg_session {
     bool leaving;
     sg_status failed; /* OK, or that with which everything ends from now on */
     char *failed_text;
+    sg_session_back back;
+    char *back_text;                        /* why */
+    uint64_t back_until_ms;                 /* the coordinator must have said something by then */
     char waits_for[SG_ERROR_MESSAGE_BYTES]; /* the answer of sg_session_waiting_for */
 
     Shardgrad__V1__HelloResponse *hello;
@@ -209,8 +220,9 @@ struct sg_session {
     uint64_t heartbeat_ms; /* when the next one is due; NEVER */
 
     sg_plan *plan;
-    sg_session_slice *slices; /* [plan->n_slices] */
-    sg_session_group *groups; /* [plan->n_groups] */
+    Shardgrad__V1__DeclareRequest *declared; /* NULL before declare */
+    sg_session_slice *slices;                /* [plan->n_slices] */
+    sg_session_group *groups;                /* [plan->n_groups] */
 
     sg_pool *pool;
     uint64_t last_task, last_call, last_request;
@@ -336,6 +348,8 @@ void sg_session_data_refused(sg_session *session, uint64_t now_ms, sg_session_re
 
 /* --- session_join.c ------------------------------------------------------------------------------------------- */
 
+void sg_session_hello_ask(sg_session *session, sg_session_task *task);
+SG_MUST_USE sg_status sg_session_hello_check(const Shardgrad__V1__HelloResponse *hello, sg_error *err);
 void sg_session_heartbeat_due(sg_session *session, uint64_t now_ms);
 /* Sends Leave once the last push is acknowledged. */
 void sg_session_leave_due(sg_session *session);
@@ -345,6 +359,23 @@ void sg_session_leave_due(sg_session *session);
 /* A pull of a declaration has been answered: the last one ends it. */
 void sg_session_declare_pulled(sg_session *session, sg_session_task *task);
 void sg_session_groups_destroy(sg_session *session);
+
+/* (Re)sends the declaration on behalf of the task. */
+void sg_session_declare_ask(sg_session *session, sg_session_task *task);
+
+/* --- session_back.c ------------------------------------------------------------------------------------------- */
+
+/* The generation has passed, or this worker has given it up. `text` says why. */
+void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text);
+/* Hello was answered once more. */
+void sg_session_back_joined(sg_session *session, uint64_t now_ms, const Shardgrad__V1__HelloResponse *hello);
+void sg_session_hello_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
+                              const char *text);
+/* That declares, if only once hello was answered; NULL: none. */
+sg_session_task *sg_session_back_task(const sg_session *session);
+void sg_session_back_tick(sg_session *session, uint64_t now_ms);
+/* OK; ROLLED_BACK while it is not as it was declared; that with which everything ended. */
+SG_MUST_USE sg_status sg_session_stands(const sg_session *session, sg_error *err);
 
 /* --- session_tickets.c ---------------------------------------------------------------------------------------- */
 

@@ -14,6 +14,13 @@ uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline
     if (session->state != SG_SESSION_NEW)
         return sg_session_task_refuse(session, SG_INVALID, "this session has joined before");
     sg_session_task *task = sg_session_task_add(session, SG_SESSION_TASK_JOIN, now_ms, deadline_ms);
+    sg_session_hello_ask(session, task);
+    sg_session_send_due(session, now_ms);
+    return task->number;
+}
+
+void sg_session_hello_ask(sg_session *session, sg_session_task *task)
+{
     Shardgrad__V1__HelloRequest hello = SHARDGRAD__V1__HELLO_REQUEST__INIT;
     hello.protocol_version = 1;
     hello.job = session->job;
@@ -22,12 +29,11 @@ uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline
     hello.n_settings = session->n_settings;
     hello.settings = session->setting_list;
     hello.address = session->address;
+    hello.generation = session->hello == NULL ? 0 : session->hello->generation;
     sg_session_request_add(session, task, SG_SESSION_HELLO, SG_SESSION_COORDINATOR, &hello.base);
-    sg_session_send_due(session, now_ms);
-    return task->number;
 }
 
-static sg_status hello_check(const Shardgrad__V1__HelloResponse *hello, sg_error *err)
+sg_status sg_session_hello_check(const Shardgrad__V1__HelloResponse *hello, sg_error *err)
 {
     const char *bad = NULL;
     if (hello->incarnation == 0)
@@ -66,7 +72,7 @@ static void hello_answered(sg_session *session, uint64_t now_ms, sg_session_task
                            const Shardgrad__V1__HelloResponse *hello)
 {
     sg_error err;
-    if (hello_check(hello, &err) != SG_OK) {
+    if (sg_session_hello_check(hello, &err) != SG_OK) {
         sg_session_task_end(session, task, NULL, err.code, "%s", err.message);
         return;
     }
@@ -110,9 +116,9 @@ static void heartbeat_answered(sg_session *session, uint64_t now_ms, const Shard
     if (reply->generation == session->hello->generation)
         return;
     char line[SG_ERROR_MESSAGE_BYTES];
-    snprintf(line, sizeof line, "the job is in generation %" PRIu64 ", this worker in %" PRIu64 ": start it again",
-             reply->generation, session->hello->generation);
-    sg_session_fail(session, SG_ROLLED_BACK, line);
+    snprintf(line, sizeof line, "the job is in generation %" PRIu64 ", this worker in %" PRIu64, reply->generation,
+             session->hello->generation);
+    sg_session_roll_back(session, now_ms, line);
 }
 
 /* --- leave ----------------------------------------------------------------------------------------------------- */
@@ -192,7 +198,9 @@ static void leave_answered(sg_session *session, sg_session_task *task)
 void sg_session_join_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
                               const ProtobufCMessage *reply)
 {
-    if (request->method == SG_SESSION_HELLO)
+    if (request->method == SG_SESSION_HELLO && request->task == NULL)
+        sg_session_back_joined(session, now_ms, (const Shardgrad__V1__HelloResponse *)reply);
+    else if (request->method == SG_SESSION_HELLO)
         hello_answered(session, now_ms, request->task, (const Shardgrad__V1__HelloResponse *)reply);
     else if (request->method == SG_SESSION_HEARTBEAT)
         heartbeat_answered(session, now_ms, (const Shardgrad__V1__HeartbeatResponse *)reply);

@@ -34,7 +34,7 @@ static sg_step step_of(const sg_session_held_ticket *ticket)
 static bool may_ask(const sg_session *session, const sg_session_group *group)
 {
     return group->wanted && group->asking == NULL && group->riding == NULL && group->n_held < SG_SESSION_MAX_HELD &&
-           group->refused == SG_OK && !session->leaving && session->failed == SG_OK;
+           group->refused == SG_OK && !session->leaving && sg_session_stands(session, NULL) == SG_OK;
 }
 
 uint64_t sg_session_unreported(const sg_session_group *group)
@@ -157,7 +157,7 @@ void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t inde
 uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, uint32_t index)
 {
     sg_error err;
-    if (sg_session_failed(session, &err) != SG_OK)
+    if (sg_session_stands(session, &err) != SG_OK)
         return sg_session_task_refuse(session, err.code, "%s", err.message);
     if (session->state != SG_SESSION_DECLARED || session->leaving)
         return sg_session_task_refuse(session, SG_INVALID, "a step needs declared variables");
@@ -188,7 +188,7 @@ uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadli
 
 bool sg_session_ticket_take(sg_session *session, uint64_t now_ms, uint32_t index, sg_step *step)
 {
-    if (session->state != SG_SESSION_DECLARED || session->failed != SG_OK || session->leaving ||
+    if (session->state != SG_SESSION_DECLARED || sg_session_stands(session, NULL) != SG_OK || session->leaving ||
         index >= session->plan->n_groups || session->groups[index].task != NULL)
         return false;
     sg_session_group *group = &session->groups[index];

@@ -43,15 +43,35 @@ void sg_transport_connect(sg_client *client)
 {
     sg_session_facts facts;
     sg_session_facts_get(client->session, &facts);
-    client->data = sg_rpc_client_create(
+    sg_rpc_client *data = sg_rpc_client_create(
         &(sg_rpc_client_options){.threads = 1, .message_bytes = facts.message_bytes, .log = &client->log});
-    client->coordinator_channel = sg_rpc_client_channel(client->data, sg_session_ps_address(client->session, 0));
     client->n_connections = (uint32_t)client->config->connections;
-    const uint32_t n_channels = facts.n_ps * client->n_connections;
-    client->ps_channels = sg_xcalloc(n_channels, sizeof(sg_rpc_channel *));
-    for (uint32_t i = 0; i < n_channels; i++)
-        client->ps_channels[i] =
-            sg_rpc_client_channel(client->data, sg_session_ps_address(client->session, i / client->n_connections));
+    sg_client_lock(client);
+    client->data = data;
+    client->ps_channels = sg_xcalloc((size_t)facts.n_ps * client->n_connections, sizeof(sg_rpc_channel *));
+    sg_transport_move(client);
+    sg_client_unlock(client);
+}
+
+/* The channel where it leads there; else another one. */
+static sg_rpc_channel *channel_to(sg_client *client, sg_rpc_channel *old, const char *address)
+{
+    if (old != NULL && strcmp(sg_rpc_channel_address(old), address) == 0)
+        return old;
+    return sg_rpc_client_channel(client->data, address);
+}
+
+void sg_transport_move(sg_client *client)
+{
+    if (client->data == NULL)
+        return; /* it has not joined: sg_transport_connect follows */
+    sg_session_facts facts;
+    sg_session_facts_get(client->session, &facts);
+    client->coordinator_channel =
+        channel_to(client, client->coordinator_channel, sg_session_ps_address(client->session, 0));
+    for (uint32_t i = 0; i < facts.n_ps * client->n_connections; i++)
+        client->ps_channels[i] = channel_to(client, client->ps_channels[i],
+                                            sg_session_ps_address(client->session, i / client->n_connections));
 }
 
 void sg_transport_close(sg_client *client)
@@ -89,21 +109,23 @@ static sg_rpc_channel *data_channel(const sg_client *client, const sg_session_ac
     return client->ps_channels[(size_t)action->target * client->n_connections + action->call % client->n_connections];
 }
 
-static sg_status channel_of(sg_client_call *call, sg_rpc_channel **channel, sg_error *err)
+sg_rpc_channel *sg_transport_channel(const sg_client *client, const sg_session_action *action)
 {
-    sg_client *client = call->client;
-    switch (call->action.method) {
+    switch (action->method) {
     case SG_SESSION_HELLO:
-        return hello_channel(client, channel, err);
+        return NULL;
     case SG_SESSION_HEARTBEAT:
     case SG_SESSION_LEAVE:
-        *channel = client->control_channel;
-        return SG_OK;
+        return client->control_channel;
     default:
-        *channel = call->action.target == SG_SESSION_COORDINATOR ? client->coordinator_channel
-                                                                 : data_channel(client, &call->action);
-        return SG_OK;
+        return action->target == SG_SESSION_COORDINATOR ? client->coordinator_channel : data_channel(client, action);
     }
+}
+
+static sg_status channel_of(sg_client_call *call, sg_rpc_channel **channel, sg_error *err)
+{
+    *channel = call->channel;
+    return call->channel == NULL ? hello_channel(call->client, channel, err) : SG_OK;
 }
 
 /* --- buffers that are lent ------------------------------------------------------------------------------------- */

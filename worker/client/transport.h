@@ -9,6 +9,10 @@
 void sg_transport_open(sg_client *client);
 /* The connections for all else, once Hello was answered. */
 void sg_transport_connect(sg_client *client);
+/* The same, to the addresses of now. With the lock held. */
+void sg_transport_move(sg_client *client);
+/* The one that a call goes by; NULL: it is looked up when it starts. With the lock held. */
+sg_rpc_channel *sg_transport_channel(const sg_client *client, const sg_session_action *action);
 /* Ends all calls and connections; every call was reported when this returns. */
 void sg_transport_close(sg_client *client);
 

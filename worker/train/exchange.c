@@ -43,15 +43,25 @@ sg_exchange *sg_exchange_create(sg_client *client, const sg_variable *variables,
     return x;
 }
 
+void sg_exchange_reset(sg_exchange *x)
+{
+    for (size_t i = 0; i < x->n_ops; i++)
+        if (x->ops[i] != NULL)
+            sg_op_cancel(x->ops[i]);
+    for (size_t i = 0; i < x->n_ops; i++) {
+        sg_op_destroy(x->ops[i]);
+        x->ops[i] = NULL;
+    }
+    x->n_ops = x->n_gathered = x->gathered_bytes = 0;
+    for (size_t i = 0; i < x->n_variables; i++)
+        x->op_of[i] = NO_OP;
+}
+
 void sg_exchange_destroy(sg_exchange *x)
 {
     if (x == NULL)
         return;
-    for (size_t i = 0; i < x->n_ops; i++)
-        if (x->ops[i] != NULL)
-            sg_op_cancel(x->ops[i]);
-    for (size_t i = 0; i < x->n_ops; i++)
-        sg_op_destroy(x->ops[i]);
+    sg_exchange_reset(x);
     free(x->n_bytes);
     free(x->gathered);
     free(x->ops);

@@ -21,7 +21,9 @@ typedef struct sg_exchange sg_exchange;
 
 /* Of the variables that were declared to this client; both must outlive it. */
 sg_exchange *sg_exchange_create(sg_client *client, const sg_variable *variables, size_t n_variables);
-/* Cancels what is under way and waits until its buffers are back. NULL is fine. */
+/* Cancels what is under way and waits until its buffers are back: nothing is on its way then. */
+void sg_exchange_reset(sg_exchange *exchange);
+/* The same, and frees. NULL is fine. */
 void sg_exchange_destroy(sg_exchange *exchange);
 
 /* step->loss and step->examples are final. */

@@ -156,8 +156,8 @@ static void note_start(sg_trainer *t)
                 t->step.size);
 }
 
-/* The loop of shardgrad/client.h. It ends with a ticket beyond the last step, which is never pushed. */
-static sg_status train(sg_trainer *t, sg_client *client, sg_error *err)
+/* Until a ticket beyond the last step comes, which is never pushed. */
+static sg_status train_on(sg_trainer *t, sg_client *client, sg_error *err)
 {
     for (uint64_t last = 0;; last = t->step.number) {
         t->step.values_later = true;
@@ -166,14 +166,25 @@ static sg_status train(sg_trainer *t, sg_client *client, sg_error *err)
             return status;
         note_start(t);
         if (t->step.iteration >= t->workload->total_steps)
-            break;
+            return finish_sent(t, err);
         /* With several workers in async mode the numbers of one worker's batches are about that far apart. */
         uint64_t stride = t->step.number > last ? t->step.number - last : 1;
         status = do_step(t, t->step.number + stride, err);
         if (status != SG_OK)
             return status;
     }
-    sg_status status = finish_sent(t, err);
+}
+
+/* The loop of shardgrad/client.h. Where the job went back, so does this: what is computed depends on the step alone. */
+static sg_status train(sg_trainer *t, sg_client *client, sg_error *err)
+{
+    sg_status status = train_on(t, client, err);
+    while (status == SG_ROLLED_BACK) {
+        sg_log_warn(t->options.log, "rolled_back", "step=%" PRIu64, t->step.number);
+        sg_exchange_reset(t->exchange);
+        t->has_sent = false;
+        status = train_on(t, client, err);
+    }
     t->ended_ns = sg_clock_ns();
     return status;
 }

@@ -16,7 +16,8 @@
  *     }
  *     sg_client_close(client);
  *
- * The loop is right in every mode and for a worker that joins late: it just sees other step numbers.
+ * The loop is right in every mode, for a worker that joins late, and when the job goes back to a checkpoint: it just
+ * sees other step numbers.
  *
  * Threads. A client may be used from any thread. It runs threads of its own: they renew the lease while the caller
  * computes, and never call the caller except through the log callback. There is no process-wide state: a process
@@ -28,8 +29,14 @@
  *
  * Errors. Codes worth a branch: SG_TIMEOUT (a deadline passed; the op lives on), SG_FENCED (another process has
  * taken this worker index: end, exit 75), SG_PEER_LOST (a worker or a ps died and the job with it), SG_UNAVAILABLE
- * (nobody answers), SG_MISMATCH (the cluster trains other variables). Once a client has failed with FENCED,
- * PEER_LOST, ROLLED_BACK or STOPPED every later call fails the same way and only sg_client_close is left. */
+ * (nobody answers), SG_MISMATCH (the cluster trains other variables), SG_ROLLED_BACK (below). Once a client has failed
+ * with FENCED, PEER_LOST or STOPPED every later call fails the same way and only sg_client_close is left.
+ *
+ * SG_ROLLED_BACK: a ps was lost, and with it what it held; the message names it. The job goes on from the newest
+ * checkpoint, or, before the first step, begins again. Every op that was under way has ended so, and all but begin_step
+ * fail so until sg_client_begin_step has returned the step that the job goes on with; what was pushed before counts no
+ * more (async: it may be in the checkpoint or not: that is unknown). Before the first step that call may send the value
+ * buffers as initial values once more, so they are not to be written to until it has returned. */
 #ifndef SHARDGRAD_CLIENT_H
 #define SHARDGRAD_CLIENT_H
 
@@ -105,7 +112,8 @@ SG_API SG_MUST_USE sg_status sg_client_declare(sg_client *client, const sg_varia
 
 /* Waits for the ticket of the next step of step->group and makes sure that the group's values are those that it is to
  * be computed on. The ticket of the step after is asked for in the background, or with a push_pull. Waits up to
- * start_timeout_ms for the first, then for as long as the cluster lives. */
+ * start_timeout_ms for the first, then for as long as the cluster lives. After SG_ROLLED_BACK it waits, for up to
+ * start_timeout_ms without an answer of the coordinator, until the job goes on. */
 SG_API SG_MUST_USE sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err);
 
 /* Pushes the gradients of step->group with weight step->examples and brings the next values: sync, those of

@@ -1,0 +1,97 @@
+/* A generation begins in a store that is in use. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "tests/server/store_fixture.h"
+
+static const fixture_variable variables[] = {{.name = "w", .n_elems = 20}, {.name = "b", .n_elems = 4}};
+
+static sg_status begin(fixture *f, uint64_t generation, sg_error *err)
+{
+    Shardgrad__V1__Begin order = SHARDGRAD__V1__BEGIN__INIT;
+    Shardgrad__V1__OrderHeader header = SHARDGRAD__V1__ORDER_HEADER__INIT;
+    header.life = FIXTURE_LIFE;
+    header.sequence = ++f->sequence;
+    header.generation = generation;
+    Shardgrad__V1__OrderRequest request = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    request.header = &header;
+    request.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN;
+    request.begin = &order;
+    return sg_store_order(f->store, f->now_ms, &request, err);
+}
+
+Test(store_generation, a_new_one_drops_rounds_and_workers_and_answers_who_waits)
+{
+    fixture f;
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_MOMENTUM);
+    fixture_init(&f, &options);
+    fixture_start(&f, variables, 2, 2, 1.0f);
+    const uint32_t slices[] = {0, 1, 2};
+    float gradients[24] = {0};
+    fixture_push push = fixture_a_push(0, 0, 3, gradients, 24);
+    push.slices = slices;
+    push.n_slices = 3;
+    sg_error err;
+    cr_assert_eq(fixture_send(&f, &push, NULL, NULL, &err), SG_OK, "%s", err.message); /* waits for worker 1 */
+    fixture_answer answer = {0};
+    fixture_pull(&f, 0, slices, 3, 1, 60000, &answer);
+    cr_assert_not(answer.answered);
+    cr_assert_eq(begin(&f, 2, &err), SG_OK, "%s", err.message);
+    cr_assert(answer.answered);
+    cr_assert_eq(answer.status, SG_ROLLED_BACK);
+    cr_assert_eq(f.n_held, f.n_let_go, "nothing of it is kept");
+    push.worker = 1;
+    push.incarnation = FIXTURE_INCARNATION(2);
+    fixture_expect_refused(&f, &push, SG_ROLLED_BACK, "generation 1 has passed; ps 0 is in generation 2");
+    push.generation = 2;
+    fixture_expect_refused(&f, &push, SG_FENCED, "is not known");
+    Shardgrad__V1__PsReport report;
+    sg_store_report(f.store, &report);
+    cr_assert_eq(report.generation, 2);
+    cr_assert_eq(report.max_step, 0);
+    sg_store_report_deinit(&report);
+    fixture_answer_deinit(&answer);
+    fixture_deinit(&f);
+}
+
+Test(store_generation, only_a_later_one_begins_and_orders_of_another_are_refused)
+{
+    fixture f;
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
+    fixture_init(&f, &options);
+    fixture_start(&f, variables, 2, 1, 1.0f);
+    sg_error err;
+    cr_assert_eq(begin(&f, 1, &err), SG_INVALID);
+    cr_assert_eq(begin(&f, 3, &err), SG_OK);
+    cr_assert_eq(begin(&f, 2, &err), SG_ROLLED_BACK, "it does not take up a number");
+    fixture_deinit(&f);
+}
+
+Test(store_generation, the_same_variables_may_be_declared_again_and_no_others)
+{
+    fixture f;
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
+    fixture_init(&f, &options);
+    fixture_declare(&f, variables, 2, 1);
+    fixture_declare(&f, variables, 2, 1);
+    Shardgrad__V1__Variable other = SHARDGRAD__V1__VARIABLE__INIT;
+    uint64_t shape[] = {21};
+    other.name = (char *)"w";
+    other.shape = shape;
+    other.n_shape = 1;
+    Shardgrad__V1__Variable *list[] = {&other};
+    Shardgrad__V1__OrderHeader header = SHARDGRAD__V1__ORDER_HEADER__INIT;
+    header.life = FIXTURE_LIFE;
+    header.sequence = f.sequence + 1;
+    header.generation = 1;
+    Shardgrad__V1__PsDeclareRequest request = SHARDGRAD__V1__PS_DECLARE_REQUEST__INIT;
+    request.header = &header;
+    request.variables = list;
+    request.n_variables = 1;
+    request.n_ps = 1;
+    request.slice_bytes = FIXTURE_SLICE_BYTES;
+    sg_error err;
+    cr_assert_eq(sg_store_declare(f.store, &request, &err), SG_MISMATCH);
+    fixture_deinit(&f);
+}

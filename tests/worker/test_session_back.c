@@ -1,0 +1,141 @@
+/* Back to an earlier step: what becomes of what is under way, and how the session goes on. */
+#include "common/wire.h"
+#include "session_fixture.h"
+
+static peer p;
+
+static void set_up(void)
+{
+    peer_init(&p, SG_MODE_SYNC, 2);
+    peer_join(&p);
+    peer_declare(&p);
+}
+
+static void tear_down(void)
+{
+    peer_deinit(&p);
+}
+
+TestSuite(session_back, .init = set_up, .fini = tear_down);
+
+static void answer_hello(sg_session_action *take_call, uint64_t generation, const char *second)
+{
+    char *addresses[] = {(char *)"ps:1", (char *)second};
+    Shardgrad__V1__HelloResponse reply = SHARDGRAD__V1__HELLO_RESPONSE__INIT;
+    reply.incarnation = generation << 32 | 9;
+    reply.generation = generation;
+    reply.mode = SHARDGRAD__V1__MODE__MODE_SYNC;
+    reply.lease_ms = PEER_LEASE_MS;
+    reply.park_ms = PEER_PARK_MS;
+    reply.slice_bytes = p.slice_bytes;
+    reply.message_bytes = p.message_bytes;
+    reply.ps_addresses = addresses;
+    reply.n_ps_addresses = 2;
+    reply.workers = 2;
+    peer_answer(&p, take_call, &reply.base);
+}
+
+Test(session_back, rolled_back_from_anyone_ends_what_is_under_way_and_says_hello_again)
+{
+    const sg_step step = peer_step(&p, 0);
+    uint64_t push;
+    cr_assert_eq(sg_session_push(p.session, p.now_ms, UINT64_MAX, &step, 1, peer_slices, 4, &push, NULL), SG_OK);
+    const uint64_t pull = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices, 4);
+    sg_session_action call = peer_take(&p, SG_SESSION_PUSH);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "generation 1 has passed; ps 1 is in generation 2");
+    peer_expect(&p, push, SG_ROLLED_BACK);
+    peer_expect(&p, pull, SG_ROLLED_BACK);
+    cr_assert(sg_session_is_back(p.session));
+    const uint64_t ticket = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
+    peer_drain(&p);
+    peer_expect(&p, ticket, SG_ROLLED_BACK);
+    sg_session_action hello = peer_take(&p, SG_SESSION_HELLO);
+    const Shardgrad__V1__HelloRequest *request = (const Shardgrad__V1__HelloRequest *)hello.body;
+    cr_assert_eq(request->life, 77);
+    cr_assert_eq(request->generation, 1);
+    sg_session_action_deinit(&hello);
+}
+
+Test(session_back, it_declares_again_when_it_is_told_to_and_goes_on_with_the_step_that_it_is_given)
+{
+    peer_step(&p, 7);
+    peer_advance(&p, PEER_LEASE_MS / 3);
+    sg_session_action call = peer_take(&p, SG_SESSION_HEARTBEAT);
+    Shardgrad__V1__HeartbeatResponse news = SHARDGRAD__V1__HEARTBEAT_RESPONSE__INIT;
+    news.generation = 2;
+    peer_answer(&p, &call, &news.base);
+    call = peer_take(&p, SG_SESSION_HELLO);
+    answer_hello(&call, 2, "ps:9");
+    cr_assert_str_eq(sg_session_ps_address(p.session, 1), "ps:9");
+    cr_assert_eq(peer_count(&p, SG_SESSION_DECLARE), 0, "values may come with it: not without being told");
+    const uint64_t resume = sg_session_resume(p.session, p.now_ms, UINT64_MAX);
+    call = peer_take(&p, SG_SESSION_DECLARE);
+    const Shardgrad__V1__DeclareRequest *declare = (const Shardgrad__V1__DeclareRequest *)call.body;
+    cr_assert_eq(declare->n_variables, 3);
+    cr_assert_eq(declare->generation, 2);
+    cr_assert_eq(declare->incarnation, UINT64_C(2) << 32 | 9);
+    Shardgrad__V1__DeclareResponse declared = SHARDGRAD__V1__DECLARE_RESPONSE__INIT;
+    peer_answer(&p, &call, &declared.base);
+    while (peer_count(&p, SG_SESSION_PULL) > 0) {
+        call = peer_take(&p, SG_SESSION_PULL);
+        peer_fail(&p, &call, SG_LATE, "version 0 is gone");
+    }
+    peer_expect(&p, resume, SG_OK);
+    cr_assert_not(sg_session_is_back(p.session));
+    while (peer_count(&p, SG_SESSION_TICKET) > 0) { /* of the generation before */
+        call = peer_take(&p, SG_SESSION_TICKET);
+        peer_fail(&p, &call, SG_CANCELLED, "late");
+    }
+    const sg_step step = peer_step(&p, 4);
+    cr_assert_eq(step.number, 4, "an earlier step than before");
+    cr_assert_eq(sg_session_missing(p.session, &step, NULL), 4, "its values are to be pulled");
+}
+
+Test(session_back, a_declaration_that_is_under_way_begins_anew_by_itself)
+{
+    peer_deinit(&p);
+    peer_init(&p, SG_MODE_SYNC, 2);
+    peer_join(&p);
+    uint64_t task;
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, peer_variables, 3, &task, NULL), SG_OK);
+    sg_session_action call = peer_take(&p, SG_SESSION_DECLARE);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "generation 1 has passed");
+    cr_assert_null(peer_done(&p, task));
+    call = peer_take(&p, SG_SESSION_HELLO);
+    answer_hello(&call, 2, "ps:2");
+    call = peer_take(&p, SG_SESSION_DECLARE);
+    cr_assert_eq(((const Shardgrad__V1__DeclareRequest *)call.body)->generation, 2);
+    sg_session_action_deinit(&call);
+}
+
+Test(session_back, a_coordinator_that_never_comes_back_is_named)
+{
+    peer_step(&p, 0);
+    peer_advance(&p, PEER_LEASE_MS / 3);
+    sg_session_action call = peer_take(&p, SG_SESSION_HEARTBEAT);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "ps 1 was started anew");
+    for (int i = 0; i < 70; i++) {
+        while (peer_count(&p, SG_SESSION_HELLO) > 0) {
+            call = peer_take(&p, SG_SESSION_HELLO);
+            peer_fail(&p, &call, SG_UNAVAILABLE, "connection refused");
+        }
+        peer_advance(&p, 1000);
+    }
+    sg_error err;
+    cr_assert_eq(sg_session_failed(p.session, &err), SG_PEER_LOST);
+    cr_assert(strstr(err.message, "ps 0, the coordinator, did not come back within 60000 ms") != NULL, "%s",
+              err.message);
+}
+
+Test(session_back, a_job_that_was_started_anew_with_another_plan_is_refused)
+{
+    peer_advance(&p, PEER_LEASE_MS / 3);
+    sg_session_action call = peer_take(&p, SG_SESSION_HEARTBEAT);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "generation 1 has passed");
+    call = peer_take(&p, SG_SESSION_HELLO);
+    p.slice_bytes = 128;
+    answer_hello(&call, 2, "ps:2");
+    sg_error err;
+    cr_assert_eq(sg_session_failed(p.session, &err), SG_CONFIG);
+    cr_assert(strstr(err.message, "slice_bytes") != NULL, "%s", err.message);
+}
