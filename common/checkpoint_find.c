@@ -1,0 +1,256 @@
+/* common/checkpoint_find.c - which sets there are, which may be used, and which are thrown away. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/checkpoint_internal.h"
+
+typedef struct found_list {
+    sg_checkpoint_found *items;
+    size_t n;
+} found_list;
+
+typedef struct name_list {
+    char **items;
+    size_t n;
+} name_list;
+
+/* --- which there are ------------------------------------------------------------------------------------------------
+ */
+
+static bool collect_set(void *user, const char *name)
+{
+    found_list *list = user;
+    sg_checkpoint_set set;
+    if (sg_checkpoint_set_parse(name, &set)) {
+        list->items = sg_xrealloc(list->items, list->n + 1, sizeof *list->items);
+        list->items[list->n++] = (sg_checkpoint_found){.set = set};
+    }
+    return true;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const sg_checkpoint_set left = ((const sg_checkpoint_found *)a)->set;
+    const sg_checkpoint_set right = ((const sg_checkpoint_found *)b)->set;
+    if (left.iteration != right.iteration)
+        return left.iteration < right.iteration ? 1 : -1;
+    return (left.generation < right.generation) - (left.generation > right.generation);
+}
+
+static bool has_manifest(const sg_checkpoint *folder, sg_checkpoint_set set)
+{
+    char *set_path = sg_checkpoint_set_path(folder, set);
+    char *path = sg_xprintf("%s/" SG_CHECKPOINT_MANIFEST, set_path);
+    int file;
+    int error = folder->disk->open(folder->disk->user, path, SG_DISK_READ, &file);
+    if (error == 0)
+        folder->disk->close(folder->disk->user, file);
+    free(path);
+    free(set_path);
+    return error != ENOENT && error != ENOTDIR;
+}
+
+static void tell(sg_checkpoint_found *found, sg_checkpoint_state state, const char *text)
+{
+    found->state = state;
+    if (text != NULL) {
+        sg_status told = sg_error_set(&found->why, SG_NOT_FOUND, "%s", text);
+        (void)told;
+    }
+}
+
+/* The state of one set. */
+static void look_at(const sg_checkpoint *folder, const sg_checkpoint_record *records, size_t n_records,
+                    sg_checkpoint_found *found)
+{
+    char name[SG_CHECKPOINT_NAME_BYTES], restored[SG_CHECKPOINT_NAME_BYTES], text[SG_ERROR_MESSAGE_BYTES];
+    const sg_checkpoint_record *record = sg_checkpoint_forbidding(records, n_records, found->set);
+    if (record != NULL) {
+        snprintf(text, sizeof text, "%s is passed over: generation %" PRIu64 " started from %s",
+                 sg_checkpoint_set_name(found->set, name), record->generation,
+                 sg_checkpoint_set_name(record->restored, restored));
+        tell(found, SG_CHECKPOINT_PASSED, text);
+        return;
+    }
+    if (!has_manifest(folder, found->set)) {
+        snprintf(text, sizeof text, "%s is half-written: it has no manifest", sg_checkpoint_set_name(found->set, name));
+        tell(found, SG_CHECKPOINT_HALF_WRITTEN, text);
+        return;
+    }
+    sg_checkpoint_manifest manifest;
+    bool newer = false;
+    sg_status status = sg_checkpoint_load_manifest(folder, found->set, &manifest, &newer, &found->why);
+    if (status == SG_OK) {
+        status = sg_checkpoint_check_parts(folder, &manifest, &found->why);
+        sg_checkpoint_manifest_deinit(&manifest);
+    }
+    tell(found, status == SG_OK ? SG_CHECKPOINT_USABLE : newer ? SG_CHECKPOINT_NEWER : SG_CHECKPOINT_DAMAGED, NULL);
+}
+
+sg_status sg_checkpoint_list(const sg_checkpoint *folder, sg_checkpoint_found **found, size_t *n, sg_error *err)
+{
+    sg_checkpoint_record *records;
+    size_t n_records;
+    *found = NULL;
+    *n = 0;
+    sg_status status = sg_checkpoint_records(folder, &records, &n_records, err);
+    if (status != SG_OK)
+        return status;
+    found_list list = {0};
+    int error = folder->disk->list(folder->disk->user, folder->dir, collect_set, &list);
+    if (error != 0) {
+        free(list.items);
+        status = sg_disk_error(err, error, "cannot read the folder %s", folder->dir);
+    } else {
+        if (list.n > 0)
+            qsort(list.items, list.n, sizeof *list.items, newest_first);
+        for (size_t i = 0; i < list.n; i++)
+            look_at(folder, records, n_records, &list.items[i]);
+        *found = list.items;
+        *n = list.n;
+    }
+    free(records);
+    return status;
+}
+
+/* --- which is taken -------------------------------------------------------------------------------------------------
+ */
+
+sg_status sg_checkpoint_find_newest(const sg_checkpoint *folder, sg_checkpoint_set *chosen,
+                                    sg_checkpoint_found **skipped, size_t *n_skipped, sg_error *err)
+{
+    sg_checkpoint_found *found;
+    size_t n, i = 0;
+    sg_status status = sg_checkpoint_list(folder, &found, &n, err);
+    if (status != SG_OK)
+        return status;
+    for (; i < n && found[i].state != SG_CHECKPOINT_USABLE; i++) {
+        if (found[i].state == SG_CHECKPOINT_NEWER) {
+            status = sg_error_set(err, SG_DATA, "%s", found[i].why.message);
+            free(found);
+            return status;
+        }
+    }
+    *chosen = i < n ? found[i].set : (sg_checkpoint_set){0};
+    if (skipped == NULL) {
+        free(found);
+    } else {
+        *skipped = found;
+        *n_skipped = i;
+    }
+    return SG_OK;
+}
+
+/* What there is, in a line for people. */
+static void describe(const sg_checkpoint_found *found, size_t n, char *out, size_t out_bytes)
+{
+    size_t length = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < n && length < out_bytes; i++) {
+        char name[SG_CHECKPOINT_NAME_BYTES];
+        if (found[i].state == SG_CHECKPOINT_USABLE)
+            length += (size_t)snprintf(out + length, out_bytes - length, "%s%s", length > 0 ? ", " : "",
+                                       sg_checkpoint_set_name(found[i].set, name));
+    }
+    if (length == 0)
+        snprintf(out, out_bytes, "none");
+}
+
+sg_status sg_checkpoint_find(const sg_checkpoint *folder, uint64_t iteration, sg_checkpoint_set *chosen, sg_error *err)
+{
+    sg_checkpoint_found *found;
+    size_t n;
+    sg_status status = sg_checkpoint_list(folder, &found, &n, err);
+    if (status != SG_OK)
+        return status;
+    const sg_checkpoint_found *best = NULL;
+    for (size_t i = 0; i < n; i++) {
+        bool is_usable = found[i].state == SG_CHECKPOINT_USABLE;
+        if (found[i].set.iteration == iteration && (best == NULL || (is_usable && best->state != SG_CHECKPOINT_USABLE)))
+            best = &found[i];
+    }
+    char usable[SG_ERROR_MESSAGE_BYTES / 2];
+    describe(found, n, usable, sizeof usable);
+    if (best == NULL) {
+        status = sg_error_set(err, SG_NOT_FOUND, "%s has no checkpoint of iteration %" PRIu64 "; usable are: %s",
+                              folder->dir, iteration, usable);
+    } else if (best->state != SG_CHECKPOINT_USABLE) {
+        bool is_wrong = best->state == SG_CHECKPOINT_DAMAGED || best->state == SG_CHECKPOINT_NEWER;
+        status = sg_error_set(err, is_wrong ? SG_DATA : SG_NOT_FOUND, "%s; usable are: %s", best->why.message, usable);
+    } else {
+        *chosen = best->set;
+    }
+    free(found);
+    return status;
+}
+
+/* --- throwing away --------------------------------------------------------------------------------------------------
+ */
+
+static bool collect_name(void *user, const char *name)
+{
+    name_list *list = user;
+    list->items = sg_xrealloc(list->items, list->n + 1, sizeof *list->items);
+    list->items[list->n++] = sg_xstrdup(name);
+    return true;
+}
+
+static int remove_in(const sg_disk *disk, const char *folder, const char *name)
+{
+    char *path = sg_xprintf("%s/%s", folder, name);
+    int error = disk->remove(disk->user, path);
+    free(path);
+    return error == ENOENT ? 0 : error;
+}
+
+static int remove_files(const sg_disk *disk, const char *path)
+{
+    name_list names = {0};
+    /* First what makes it a set: one that is removed by half is as good as half-written. */
+    int error = remove_in(disk, path, SG_CHECKPOINT_MANIFEST);
+    if (error == 0)
+        error = disk->sync_folder(disk->user, path);
+    if (error == 0)
+        error = disk->list(disk->user, path, collect_name, &names);
+    for (size_t i = 0; i < names.n; i++) {
+        if (error == 0)
+            error = remove_in(disk, path, names.items[i]);
+        free(names.items[i]);
+    }
+    free(names.items);
+    return error != 0 ? error : disk->remove(disk->user, path);
+}
+
+static sg_status remove_set(const sg_checkpoint *folder, sg_checkpoint_set set, sg_error *err)
+{
+    char *path = sg_checkpoint_set_path(folder, set);
+    int error = remove_files(folder->disk, path);
+    sg_status status = error == 0 ? SG_OK : sg_disk_error(err, error, "cannot remove %s", path);
+    free(path);
+    return status;
+}
+
+sg_status sg_checkpoint_prune(const sg_checkpoint *folder, uint32_t keep, sg_checkpoint_set current, size_t *n_removed,
+                              sg_error *err)
+{
+    sg_checkpoint_found *found;
+    size_t n, removed = 0;
+    uint32_t n_usable = 0; /* that are newer */
+    sg_status status = sg_checkpoint_list(folder, &found, &n, err);
+    if (status != SG_OK)
+        return status;
+    for (size_t i = 0; i < n && status == SG_OK; i++) {
+        bool is_usable = found[i].state == SG_CHECKPOINT_USABLE;
+        bool is_waste = found[i].state == SG_CHECKPOINT_PASSED || (is_usable && n_usable >= keep) ||
+                        (found[i].state == SG_CHECKPOINT_HALF_WRITTEN && n_usable > 0);
+        n_usable += is_usable;
+        if (is_waste && !sg_checkpoint_set_equal(found[i].set, current)) {
+            status = remove_set(folder, found[i].set, err);
+            removed += status == SG_OK;
+        }
+    }
+    free(found);
+    if (n_removed != NULL)
+        *n_removed = removed;
+    return status;
+}

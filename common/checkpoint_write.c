@@ -1,0 +1,276 @@
+/* common/checkpoint_write.c - one ps's file of a set, and the manifest, which makes the set complete.
+ *
+ * A tensor is a slice's values or one of its slots, in the order of the plan: values, then slots, of one slice after
+ * the other. What is found out while writing (the checksums) has a fixed width in the header, which is written last. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/checkpoint_internal.h"
+#include "common/crc32c.h"
+#include "common/safetensors.h"
+
+#define NUMBER_DIGITS 16u
+#define CRC_DIGITS    8u
+
+typedef struct part_content {
+    sg_safetensors_tensor *tensors; /* [n_tensors] their names are owned */
+    size_t n_tensors;
+    char *steps, *applied; /* NUMBER_DIGITS hexadecimal digits for each slice */
+    char *crcs;            /* CRC_DIGITS for each tensor */
+    char set[SG_CHECKPOINT_NAME_BYTES], ps[12], n_ps[12], slice_bytes[24], format[12];
+} part_content;
+
+char *sg_checkpoint_tensor_name(uint32_t kind, const char *variable, uint64_t first_elem)
+{
+    if (kind == 0)
+        return sg_xprintf("values/%s/%" PRIu64, variable, first_elem);
+    return sg_xprintf("slot%" PRIu32 "/%s/%" PRIu64, kind - 1, variable, first_elem);
+}
+
+static const float *array_of(const sg_checkpoint_slice *slice, uint32_t kind)
+{
+    return kind == 0 ? slice->values : slice->slots[kind - 1];
+}
+
+/* Values and slots that the slice has. */
+static uint32_t n_kinds(const sg_checkpoint_slice *slice)
+{
+    uint32_t n = 1;
+    while (n <= SG_CHECKPOINT_MAX_SLOTS && array_of(slice, n) != NULL)
+        n++;
+    return n;
+}
+
+static void content_init(part_content *c, const sg_checkpoint_cut *cut)
+{
+    *c = (part_content){0};
+    for (size_t i = 0; i < cut->n_slices; i++)
+        c->n_tensors += n_kinds(&cut->slices[i]);
+    c->tensors = sg_xcalloc(c->n_tensors, sizeof *c->tensors);
+    c->steps = sg_xcalloc(cut->n_slices * NUMBER_DIGITS + 1, 1);
+    c->applied = sg_xcalloc(cut->n_slices * NUMBER_DIGITS + 1, 1);
+    c->crcs = sg_xcalloc(c->n_tensors * CRC_DIGITS + 1, 1);
+    memset(c->crcs, '0', c->n_tensors * CRC_DIGITS);
+    size_t at = 0;
+    for (size_t i = 0; i < cut->n_slices; i++) {
+        const sg_checkpoint_slice *slice = &cut->slices[i];
+        snprintf(c->steps + i * NUMBER_DIGITS, NUMBER_DIGITS + 1, "%016" PRIx64, slice->step);
+        snprintf(c->applied + i * NUMBER_DIGITS, NUMBER_DIGITS + 1, "%016" PRIx64, slice->n_applied);
+        for (uint32_t kind = 0; kind < n_kinds(slice); kind++)
+            c->tensors[at++] = (sg_safetensors_tensor){
+                .name = sg_checkpoint_tensor_name(kind, cut->names[slice->variable], slice->first_elem),
+                .shape = &slice->n_elems,
+                .rank = 1,
+                .dtype = "F32",
+            };
+    }
+    sg_checkpoint_set_name(cut->set, c->set);
+    snprintf(c->ps, sizeof c->ps, "%" PRIu32, cut->ps);
+    snprintf(c->n_ps, sizeof c->n_ps, "%" PRIu32, cut->n_ps);
+    snprintf(c->slice_bytes, sizeof c->slice_bytes, "%" PRIu64, cut->slice_bytes);
+    snprintf(c->format, sizeof c->format, "%u", SG_CHECKPOINT_FORMAT);
+}
+
+static void content_deinit(part_content *c)
+{
+    for (size_t i = 0; i < c->n_tensors; i++)
+        free((char *)c->tensors[i].name);
+    free(c->tensors);
+    free(c->steps);
+    free(c->applied);
+    free(c->crcs);
+}
+
+static sg_status append_tensor(sg_safetensors_writer *writer, const float *elems, uint64_t n_elems, char *crc_digits,
+                               sg_error *err)
+{
+    char crc[CRC_DIGITS + 1];
+    size_t n_bytes = (size_t)n_elems * sizeof *elems;
+    snprintf(crc, sizeof crc, "%08" PRIx32, sg_crc32c(0, elems, n_bytes));
+    memcpy(crc_digits, crc, CRC_DIGITS);
+    return sg_safetensors_append(writer, elems, n_bytes, err);
+}
+
+static sg_status append_slices(sg_safetensors_writer *writer, const sg_checkpoint_cut *cut, part_content *c,
+                               sg_error *err)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < cut->n_slices; i++) {
+        const sg_checkpoint_slice *slice = &cut->slices[i];
+        if (cut->stop != NULL && atomic_load_explicit(cut->stop, memory_order_relaxed))
+            return sg_error_set(err, SG_CANCELLED, "the writing of %s was given up", c->set);
+        for (uint32_t kind = 0; kind < n_kinds(slice); kind++, at++) {
+            sg_status status =
+                append_tensor(writer, array_of(slice, kind), slice->n_elems, c->crcs + at * CRC_DIGITS, err);
+            if (status != SG_OK)
+                return status;
+        }
+    }
+    return SG_OK;
+}
+
+/* Written and synced under a name that nobody reads. */
+static sg_status write_file(const sg_disk *disk, const char *path, const sg_checkpoint_cut *cut, part_content *c,
+                            sg_checkpoint_part *part, sg_error *err)
+{
+    const sg_safetensors_metadata_entry metadata[] = {
+        {"shardgrad_format", c->format},
+        {"set", c->set},
+        {"ps", c->ps},
+        {"n_ps", c->n_ps},
+        {"slice_bytes", c->slice_bytes},
+        {"rule", cut->rule},
+        {"steps", c->steps},
+        {"applied", c->applied},
+        {"crc32c", c->crcs},
+    };
+    sg_safetensors_content content = {c->tensors, c->n_tensors, metadata, SG_ARRAY_LEN(metadata)};
+    sg_safetensors_writer *writer;
+    sg_status status = sg_safetensors_begin(disk, path, &content, &writer, err);
+    if (status != SG_OK)
+        return status;
+    status = append_slices(writer, cut, c, err);
+    sg_status ended = sg_safetensors_end(writer, status == SG_OK, &part->n_bytes, &part->header_crc32c, err);
+    return status != SG_OK ? status : ended;
+}
+
+/* The set's folder is there for good. */
+static int make_set_folder(const sg_checkpoint *folder, const char *path)
+{
+    int error = folder->disk->make_folder(folder->disk->user, path);
+    if (error != 0 && error != EEXIST)
+        return error;
+    return folder->disk->sync_folder(folder->disk->user, folder->dir);
+}
+
+static sg_status put_file(const sg_checkpoint *folder, const char *set_path, const char *path,
+                          const sg_checkpoint_cut *cut, sg_checkpoint_part *part, sg_error *err)
+{
+    const sg_disk *disk = folder->disk;
+    char *beside = sg_xprintf("%s.tmp", path);
+    part_content content;
+    content_init(&content, cut);
+    sg_status status = write_file(disk, beside, cut, &content, part, err);
+    if (status == SG_OK) {
+        int error = disk->rename(disk->user, beside, path);
+        if (error == 0)
+            error = disk->sync_folder(disk->user, set_path);
+        if (error != 0)
+            status = sg_disk_error(err, error, "cannot write %s", path);
+    }
+    content_deinit(&content);
+    free(beside);
+    return status;
+}
+
+sg_status sg_checkpoint_write_part(const sg_checkpoint *folder, const sg_checkpoint_cut *cut, sg_checkpoint_part *part,
+                                   sg_error *err)
+{
+    SG_ASSERT(cut->n_slices > 0 && cut->set.generation > 0);
+    char name[SG_CHECKPOINT_PART_BYTES];
+    char *set_path = sg_checkpoint_set_path(folder, cut->set);
+    char *path = sg_xprintf("%s/%s", set_path, sg_checkpoint_part_name(cut->ps, name));
+    sg_status status = SG_OK;
+    *part = (sg_checkpoint_part){.ps = cut->ps};
+    int error = make_set_folder(folder, set_path);
+    if (error != 0)
+        status = sg_disk_error(err, error, "cannot make the folder %s", set_path);
+    if (status == SG_OK)
+        status = put_file(folder, set_path, path, cut, part, err);
+    free(path);
+    free(set_path);
+    return status;
+}
+
+/* --- the manifest ---------------------------------------------------------------------------------------------------
+ */
+
+static sg_status read_header_crc(const sg_disk *disk, int file, const char *path, uint64_t file_bytes, uint32_t *crc,
+                                 sg_error *err)
+{
+    uint64_t length = 0;
+    sg_status status = sg_disk_read(disk, file, path, 0, &length, sizeof length, err);
+    if (status != SG_OK)
+        return status;
+    if (length > SG_SAFETENSORS_MAX_HEADER_BYTES || length > file_bytes - sizeof length)
+        return sg_error_set(err, SG_DATA, "%s is damaged: its header cannot have %" PRIu64 " bytes", path, length);
+    size_t n_bytes = (size_t)length + sizeof length;
+    char *header = malloc(n_bytes);
+    if (header == NULL)
+        return sg_error_set(err, SG_EXHAUSTED, "no memory for the header of %s", path);
+    status = sg_disk_read(disk, file, path, 0, header, n_bytes, err);
+    *crc = sg_crc32c(0, header, status == SG_OK ? n_bytes : 0);
+    free(header);
+    return status;
+}
+
+static sg_status check_part(const sg_disk *disk, const char *path, const sg_checkpoint_part *part, sg_error *err)
+{
+    int file;
+    int error = disk->open(disk->user, path, SG_DISK_READ, &file);
+    if (error != 0)
+        return sg_disk_error(err, error, "cannot read %s", path);
+    uint64_t n_bytes = 0;
+    uint32_t crc = 0;
+    sg_status status = SG_OK;
+    error = disk->size(disk->user, file, &n_bytes);
+    if (error != 0)
+        status = sg_disk_error(err, error, "cannot read %s", path);
+    else if (n_bytes != part->n_bytes)
+        status = sg_error_set(err, SG_DATA, "%s is damaged: it has %" PRIu64 " bytes, %" PRIu64 " were written", path,
+                              n_bytes, part->n_bytes);
+    else
+        status = read_header_crc(disk, file, path, n_bytes, &crc, err);
+    if (status == SG_OK && crc != part->header_crc32c)
+        status =
+            sg_error_set(err, SG_DATA, "%s is damaged: its header does not have the checksum that was reported", path);
+    disk->close(disk->user, file);
+    return status;
+}
+
+sg_status sg_checkpoint_check_parts(const sg_checkpoint *folder, const sg_checkpoint_manifest *manifest, sg_error *err)
+{
+    sg_plan *plan;
+    sg_status status = sg_checkpoint_plan(manifest, &plan, err);
+    if (status != SG_OK)
+        return status;
+    char *set_path = sg_checkpoint_set_path(folder, manifest->set);
+    uint32_t at = 0;
+    for (uint32_t ps = 0; ps < plan->n_ps && status == SG_OK; ps++) {
+        bool has_part = at < manifest->n_parts && manifest->parts[at].ps == ps;
+        if (has_part != (plan->ps_bytes[ps] > 0)) {
+            status = sg_error_set(err, SG_DATA, "%s: the manifest has %s file of ps %" PRIu32 ", which owns %s",
+                                  set_path, has_part ? "a" : "no", ps, has_part ? "nothing" : "slices");
+        } else if (has_part) {
+            char name[SG_CHECKPOINT_PART_BYTES];
+            char *path = sg_xprintf("%s/%s", set_path, sg_checkpoint_part_name(ps, name));
+            status = check_part(folder->disk, path, &manifest->parts[at++], err);
+            free(path);
+        }
+    }
+    if (status == SG_OK && at != manifest->n_parts)
+        status = sg_error_set(err, SG_DATA, "%s: the manifest has files of ps that are not in the plan", set_path);
+    free(set_path);
+    sg_plan_destroy(plan);
+    return status;
+}
+
+sg_status sg_checkpoint_commit(const sg_checkpoint *folder, const sg_checkpoint_manifest *manifest, sg_error *err)
+{
+    sg_checkpoint_record highest;
+    sg_status status = sg_checkpoint_record_highest(folder, &highest, err);
+    if (status == SG_OK && highest.generation > manifest->set.generation)
+        status = sg_error_set(err, SG_FENCED,
+                              "%s has a record of generation %" PRIu64 ", this set is of generation %" PRIu64
+                              ": it is not completed",
+                              folder->dir, highest.generation, manifest->set.generation);
+    if (status == SG_OK)
+        status = sg_checkpoint_check_parts(folder, manifest, err);
+    if (status != SG_OK)
+        return status;
+    char *set_path = sg_checkpoint_set_path(folder, manifest->set);
+    status = sg_checkpoint_put_json(folder->disk, set_path, SG_CHECKPOINT_MANIFEST, manifest->set.generation,
+                                    sg_checkpoint_manifest_json(manifest), false, NULL, err);
+    free(set_path);
+    return status;
+}

@@ -1,0 +1,222 @@
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint_fixture.h"
+
+static char dir[64];
+static sg_checkpoint *folder;
+
+static void open_folder(void)
+{
+    sg_error err = {0};
+    strcpy(dir, "/tmp/sg-checkpoint-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    char *path = sg_xprintf("%s/a/checkpoints/", dir);
+    cr_assert_eq(sg_checkpoint_open(&sg_disk_posix, path, "job", 77, &folder, &err), SG_OK, "%s", err.message);
+    free(path);
+}
+
+static void close_folder(void)
+{
+    char command[128];
+    sg_checkpoint_close(folder);
+    snprintf(command, sizeof(command), "rm -r %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(checkpoint, .timeout = 20, .init = open_folder, .fini = close_folder);
+
+static void write_set(uint64_t iteration, uint64_t generation, uint32_t n_ps)
+{
+    sg_error err = {0};
+    sg_status status = fixture_write_set(folder, (sg_checkpoint_set){iteration, generation}, n_ps, 256, &err);
+    cr_assert_eq(status, SG_OK, "%s", err.message);
+}
+
+static void begin_generation(uint64_t generation, uint64_t life, sg_checkpoint_set restored)
+{
+    sg_error err = {0};
+    sg_checkpoint_record record = {generation, life, restored};
+    cr_assert_eq(sg_checkpoint_record_create(folder, &record, &err), SG_OK, "%s", err.message);
+}
+
+Test(checkpoint, what_two_ps_wrote_can_be_read_by_any_number)
+{
+    const uint32_t n_ps[] = {1, 2, 3, 40};
+    const uint64_t slice_bytes[] = {64, 256, 320, 1 << 20};
+    for (size_t i = 0; i < SG_ARRAY_LEN(n_ps); i++) {
+        sg_error err = {0};
+        sg_checkpoint_set set = {100 + i, 1};
+        sg_status status = fixture_write_set(folder, set, n_ps[i], 256, &err);
+        cr_assert_eq(status, SG_OK, "%s", err.message);
+        for (size_t k = 0; k < SG_ARRAY_LEN(slice_bytes); k++)
+            fixture_expect_set(folder, set, n_ps[k], slice_bytes[k]);
+    }
+}
+
+Test(checkpoint, a_manifest_comes_back_as_it_was)
+{
+    sg_checkpoint_set set = {1200, 1};
+    sg_checkpoint_manifest wanted = fixture_manifest(set, 2, 256), found;
+    write_set(1200, 1, 2);
+    cr_assert_eq(sg_checkpoint_read_manifest(folder, set, &found, NULL), SG_OK);
+    cr_assert(sg_checkpoint_set_equal(found.set, set));
+    cr_assert_eq(found.seed, wanted.seed);
+    cr_assert_eq(found.batch, wanted.batch);
+    cr_assert_str_eq(found.mode, "sync");
+    cr_assert_str_eq(found.rule, "adam");
+    cr_assert_eq(memcmp(&found.hyper, &wanted.hyper, sizeof found.hyper), 0);
+    cr_assert(sg_workers_equal(&found.members, &wanted.members));
+    cr_assert(found.n_groups == 2 && found.steps[0] == 1200 && found.steps[1] == 240);
+    cr_assert(found.n_ps == 2 && found.slice_bytes == 256 && found.n_parts == 2);
+    for (uint32_t i = 0; i < N_FIXTURE_VARIABLES; i++) {
+        const sg_checkpoint_variable *f = &found.variables[i], *w = &fixture_variables[i];
+        cr_assert_str_eq(f->name, w->name);
+        cr_assert(f->rank == w->rank && memcmp(f->shape, w->shape, w->rank * sizeof(uint64_t)) == 0);
+        cr_assert(f->group == w->group && f->frozen == w->frozen);
+        cr_assert(f->lr_multiplier == w->lr_multiplier && f->decay_multiplier == w->decay_multiplier);
+    }
+    sg_checkpoint_manifest_deinit(&found);
+}
+
+Test(checkpoint, the_newest_complete_set_is_found_and_what_is_half_written_is_skipped)
+{
+    sg_checkpoint_set chosen;
+    sg_checkpoint_found *skipped;
+    size_t n;
+    cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, NULL), SG_OK);
+    cr_assert_eq(chosen.generation, 0);
+    write_set(100, 1, 2);
+    write_set(200, 1, 2);
+    sg_plan *plan = fixture_plan(2, 256);
+    sg_checkpoint_part part;
+    cr_assert_eq(fixture_write_part(folder, (sg_checkpoint_set){300, 1}, plan, 0, &part, NULL), SG_OK);
+    sg_plan_destroy(plan);
+    cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, &skipped, &n, NULL), SG_OK);
+    cr_assert(sg_checkpoint_set_equal(chosen, (sg_checkpoint_set){200, 1}));
+    cr_assert(n == 1 && skipped[0].set.iteration == 300 && skipped[0].state == SG_CHECKPOINT_HALF_WRITTEN);
+    cr_assert(strstr(skipped[0].why.message, "step-000000000300-g1") != NULL);
+    free(skipped);
+}
+
+Test(checkpoint, a_set_of_an_older_generation_beyond_what_a_later_one_started_from_is_never_used)
+{
+    sg_checkpoint_set chosen;
+    sg_error err;
+    begin_generation(1, 5, (sg_checkpoint_set){0});
+    write_set(100, 1, 1);
+    write_set(200, 1, 1);
+    begin_generation(2, 5, (sg_checkpoint_set){100, 1});
+    cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, NULL), SG_OK);
+    cr_assert(sg_checkpoint_set_equal(chosen, (sg_checkpoint_set){100, 1}));
+    cr_assert_eq(sg_checkpoint_find(folder, 200, &chosen, &err), SG_NOT_FOUND);
+    cr_assert(strstr(err.message, "passed over") != NULL, "%s", err.message);
+    write_set(150, 2, 1);
+    cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, NULL), SG_OK);
+    cr_assert(sg_checkpoint_set_equal(chosen, (sg_checkpoint_set){150, 2}));
+    begin_generation(3, 5, (sg_checkpoint_set){0});
+    cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, NULL), SG_OK);
+    cr_assert_eq(chosen.generation, 0, "a generation that started from nothing forbids all that was before");
+}
+
+Test(checkpoint, a_record_is_made_once_and_a_second_coordinator_is_superseded)
+{
+    sg_checkpoint_record mine = {2, 5, {100, 1}}, other = {2, 6, {100, 1}}, earlier = {1, 5, {0}}, highest;
+    sg_error err;
+    cr_assert_eq(sg_checkpoint_record_highest(folder, &highest, NULL), SG_OK);
+    cr_assert_eq(highest.generation, 0);
+    cr_assert_eq(sg_checkpoint_record_create(folder, &mine, NULL), SG_OK);
+    cr_assert_eq(sg_checkpoint_record_create(folder, &mine, NULL), SG_OK, "again is fine");
+    cr_assert_eq(sg_checkpoint_record_create(folder, &other, &err), SG_FENCED);
+    cr_assert_eq(sg_checkpoint_record_create(folder, &earlier, &err), SG_FENCED);
+    cr_assert_eq(sg_checkpoint_record_highest(folder, &highest, NULL), SG_OK);
+    cr_assert(highest.generation == 2 && highest.life == 5 && highest.restored.iteration == 100);
+}
+
+Test(checkpoint, a_set_is_completed_only_while_its_generation_is_the_current_one)
+{
+    sg_error err;
+    begin_generation(2, 5, (sg_checkpoint_set){0});
+    cr_assert_eq(fixture_write_set(folder, (sg_checkpoint_set){100, 1}, 2, 256, &err), SG_FENCED);
+    write_set(100, 2, 2);
+}
+
+Test(checkpoint, keep_leaves_the_newest_and_the_current_one_and_removes_what_cannot_be_used)
+{
+    sg_checkpoint_found *found;
+    size_t n, n_removed;
+    sg_plan *plan = fixture_plan(2, 256);
+    sg_checkpoint_part part;
+    for (uint64_t iteration = 100; iteration <= 600; iteration += 100)
+        write_set(iteration, 1, 2);
+    begin_generation(2, 5, (sg_checkpoint_set){300, 1});
+    write_set(400, 2, 2);
+    cr_assert_eq(fixture_write_part(folder, (sg_checkpoint_set){350, 2}, plan, 0, &part, NULL), SG_OK);
+    write_set(500, 2, 2);
+    cr_assert_eq(fixture_write_part(folder, (sg_checkpoint_set){700, 2}, plan, 0, &part, NULL), SG_OK);
+    cr_assert_eq(sg_checkpoint_prune(folder, 1, (sg_checkpoint_set){300, 1}, &n_removed, NULL), SG_OK);
+    cr_assert_eq(sg_checkpoint_list(folder, &found, &n, NULL), SG_OK);
+    const sg_checkpoint_set left[] = {{700, 2}, {500, 2}, {300, 1}};
+    cr_assert_eq(n, SG_ARRAY_LEN(left));
+    for (size_t i = 0; i < n; i++)
+        cr_assert(sg_checkpoint_set_equal(found[i].set, left[i]));
+    cr_assert_eq(n_removed, 7);
+    free(found);
+    sg_plan_destroy(plan);
+}
+
+Test(checkpoint, the_folder_belongs_to_one_job_and_has_one_id)
+{
+    sg_checkpoint *again;
+    sg_error err;
+    cr_assert_eq(sg_checkpoint_open(&sg_disk_posix, sg_checkpoint_dir(folder), "job", 78, &again, &err), SG_OK);
+    cr_assert(sg_checkpoint_id(again) == 77 && sg_checkpoint_id(folder) == 77);
+    sg_checkpoint_close(again);
+    cr_assert_eq(sg_checkpoint_open(&sg_disk_posix, sg_checkpoint_dir(folder), "other", 78, &again, &err), SG_MISMATCH);
+    cr_assert(strstr(err.message, "'job'") != NULL && strstr(err.message, "'other'") != NULL, "%s", err.message);
+    cr_assert_eq(sg_checkpoint_open_existing(&sg_disk_posix, sg_checkpoint_dir(folder), &again, &err), SG_OK);
+    cr_assert_str_eq(sg_checkpoint_job(again), "job");
+    sg_checkpoint_close(again);
+    cr_assert_eq(sg_checkpoint_open_existing(&sg_disk_posix, dir, &again, &err), SG_NOT_FOUND);
+}
+
+Test(checkpoint, names_of_sets_are_read_back_and_others_are_none)
+{
+    char name[SG_CHECKPOINT_NAME_BYTES];
+    sg_checkpoint_set set = {1200, 2}, found;
+    cr_assert_str_eq(sg_checkpoint_set_name(set, name), "step-000000001200-g2");
+    cr_assert(sg_checkpoint_set_parse(name, &found) && sg_checkpoint_set_equal(set, found));
+    const char *others[] = {"step-1200-g2", "step-000000001200-g0", "step-000000001200-g2x", "step-000000001200", "x"};
+    for (size_t i = 0; i < SG_ARRAY_LEN(others); i++)
+        cr_assert_not(sg_checkpoint_set_parse(others[i], &found), "%s", others[i]);
+}
+
+Test(checkpoint, a_writing_that_is_given_up_leaves_no_file)
+{
+    _Atomic bool stop = true;
+    float value = 1;
+    const char *name = "v";
+    sg_checkpoint_slice slice = {.n_elems = 1, .values = &value};
+    sg_checkpoint_cut cut = {.set = {1, 1},
+                             .n_ps = 1,
+                             .slice_bytes = 64,
+                             .rule = "sgd",
+                             .names = &name,
+                             .slices = &slice,
+                             .n_slices = 1,
+                             .stop = &stop};
+    sg_checkpoint_part part;
+    cr_assert_eq(sg_checkpoint_write_part(folder, &cut, &part, NULL), SG_CANCELLED);
+    char *path = sg_xprintf("%s/step-000000000001-g1", sg_checkpoint_dir(folder));
+    DIR *set = opendir(path);
+    size_t n = 0;
+    cr_assert_not_null(set);
+    while (readdir(set) != NULL)
+        n++;
+    closedir(set);
+    free(path);
+    cr_assert_eq(n, 2, "only . and ..");
+}
