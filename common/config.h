@@ -13,7 +13,7 @@
 #include "common/rule.h"
 #include "common/status.h"
 
-typedef enum sg_mode { SG_MODE_SYNC = 1, SG_MODE_ASYNC = 2 } sg_mode; /* numbers of shardgrad.v1.Mode */
+typedef enum sg_mode { SG_MODE_SYNC = 1, SG_MODE_ASYNC = 2, SG_MODE_SSP = 3 } sg_mode; /* of shardgrad.v1.Mode */
 typedef enum sg_schedule { SG_SCHEDULE_CONSTANT, SG_SCHEDULE_STEP, SG_SCHEDULE_COSINE } sg_schedule;
 /* What an expired lease of a worker does. */
 typedef enum sg_worker_loss { SG_WORKER_LOSS_CONTINUE, SG_WORKER_LOSS_ABORT } sg_worker_loss;
@@ -48,8 +48,9 @@ typedef struct sg_config {
     char *run_dir;          /* "" in the file means runs/JOB; filled in when loaded */
     sg_log_level log_level; /* info */
     struct {
-        sg_mode mode; /* sync */
-        sg_rule rule; /* sgd */
+        sg_mode mode;       /* sync */
+        uint64_t staleness; /* 3: of ssp */
+        sg_rule rule;       /* sgd */
         double learning_rate, momentum, beta1, beta2, epsilon, weight_decay;
         sg_schedule schedule;     /* constant */
         uint64_t warmup_steps;    /* 0: linear from learning_rate / warmup_steps */

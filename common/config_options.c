@@ -12,7 +12,8 @@
 #define MAX_PATH   4096
 #define MAX_FACTOR 1e6
 
-static const sg_config_choice modes[] = {{"sync", SG_MODE_SYNC}, {"async", SG_MODE_ASYNC}, {NULL, 0}};
+static const sg_config_choice modes[] = {
+    {"sync", SG_MODE_SYNC}, {"async", SG_MODE_ASYNC}, {"ssp", SG_MODE_SSP}, {NULL, 0}};
 static const sg_config_choice rules[] = {{"sgd", SG_RULE_SGD},
                                          {"momentum", SG_RULE_MOMENTUM},
                                          {"nesterov", SG_RULE_NESTEROV},
@@ -72,7 +73,9 @@ static const sg_config_option options[] = {
      .help = "least grave event that is logged"},
 
     {"update.mode", SG_CONFIG_CHOICE, AT(update.mode), "sync", .choices = modes, .shared = true,
-     .flag = "--mode", .hint = "MODE", .help = "sync: one update from all workers; async: one from each"},
+     .flag = "--mode", .hint = "MODE", .help = "sync: one update from all workers; async: one from each; ssp: async, not too far apart"},
+    {"update.staleness", SG_CONFIG_COUNT, AT(update.staleness), "3", 0, UINT32_MAX, .shared = true,
+     .help = "ssp: a worker begins no step more than so many ahead of the slowest"},
     {"update.rule", SG_CONFIG_CHOICE, AT(update.rule), "sgd", .choices = rules, .shared = true,
      .help = "how values follow from gradients"},
     {"update.learning_rate", SG_CONFIG_REAL, AT(update.learning_rate), "0.01", .low = 0, .high = MAX_FACTOR, .shared = true,

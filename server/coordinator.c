@@ -302,7 +302,11 @@ void sg_coordinator_on_heartbeat(sg_coordinator *c, uint64_t now_ms, const Shard
     uint32_t index = find_incarnation(c, request->incarnation);
     bool left = index < c->n_workers && c->workers[index].state == SG_COORDINATOR_WORKER_LEFT && !c->over;
     /* A heartbeat that was overtaken by its worker's goodbye must not sound like trouble. */
-    if (left || sg_coordinator_known(c, call, request->incarnation, request->generation) != NULL)
+    sg_coordinator_worker *worker =
+        left ? NULL : sg_coordinator_known(c, call, request->incarnation, request->generation);
+    if (worker != NULL && request->resting)
+        worker->resting = true;
+    if (left || worker != NULL)
         sg_coordinator_members_heartbeat(c, call);
     sg_coordinator_settle(c);
 }

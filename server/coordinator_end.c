@@ -56,7 +56,7 @@ void sg_coordinator_end_stop(sg_coordinator *c, uint32_t ps)
     order_end(c, SG_STOPPED, c->end_text);
 }
 
-/* Steps of group 0 that are finished; async: of all workers. Tickets are handed out ahead and may be more. */
+/* Steps of group 0 that are finished; async, ssp: of all workers. Tickets are handed out ahead and may be more. */
 static uint64_t n_finished(const sg_coordinator *c)
 {
     uint64_t sum = 0, most = 0;
@@ -65,7 +65,7 @@ static uint64_t n_finished(const sg_coordinator *c)
         sum += finished;
         most = finished > most ? finished : most;
     }
-    return c->config->update.mode == SG_MODE_ASYNC ? sum : most;
+    return c->config->update.mode == SG_MODE_SYNC ? most : sum;
 }
 
 void sg_coordinator_end_consider(sg_coordinator *c)

@@ -12,6 +12,7 @@
  *   coordinator_init.c       declare, attempts, seal, commit
  *   coordinator_steps.c      iterations that are frozen, steps that were handed out, excuses from them
  *   coordinator_tickets.c    which ticket a request gets
+ *   coordinator_clocks.c     ssp: how far workers may run ahead of each other
  *   coordinator_end.c        draining, failure, and telling everybody
  *   coordinator_status.c     for whom the job waits; the status message
  *
@@ -133,6 +134,8 @@ typedef struct sg_coordinator_progress {
     uint64_t finished;   /* as reported */
     uint64_t step;       /* async: number of the newest ticket */
     uint64_t iteration;  /* async: of the newest ticket */
+    uint64_t clock_from; /* ssp: its clock when it first asked */
+    uint64_t lag;        /* ssp: how far its clock was above the slowest when it got the newest ticket */
 } sg_coordinator_progress;
 
 typedef struct sg_coordinator_past_life {
@@ -151,8 +154,9 @@ typedef struct sg_coordinator_worker {
     bool called;       /* under its incarnation, so the answer to its hello has reached it */
     bool told;         /* the job's end */
 
-    bool asked;  /* for a ticket of any group */
-    bool member; /* of every iteration >= member_from that is frozen while it lives */
+    bool asked;   /* for a ticket of any group */
+    bool resting; /* it asks for no more */
+    bool member;  /* of every iteration >= member_from that is frozen while it lives */
     uint64_t member_from;
     sg_coordinator_progress *groups; /* [n_groups]; NULL before its first ticket request */
 
@@ -206,6 +210,7 @@ typedef struct sg_coordinator_group {
     TAILQ_HEAD(sg_coordinator_steps, sg_coordinator_step) steps; /* ascending */
     uint64_t next_step;                                          /* that nobody was given yet */
     uint64_t last_iteration;                                     /* of the newest step, if next_step > 0 */
+    uint64_t clock;                                              /* ssp: the slowest, when a ticket was last granted */
 } sg_coordinator_group;
 
 /* --- the whole ------------------------------------------------------------------------------------------------ */
@@ -426,6 +431,17 @@ bool sg_coordinator_tickets_answer(sg_coordinator *c, const sg_coordinator_parke
 bool sg_coordinator_tickets_advance(sg_coordinator *c);
 /* Distinct workers that asked for a ticket, or left before they did, of the `workers` with which training starts. */
 uint32_t sg_coordinator_tickets_n_asked(const sg_coordinator *c);
+
+/* --- coordinator_clocks.c ------------------------------------------------------------------------------------- */
+
+/* Where the clock of one who asks for a ticket of the group for the first time starts. */
+uint64_t sg_coordinator_clocks_start(const sg_coordinator *c, uint32_t group);
+uint64_t sg_coordinator_clocks_of(const sg_coordinator_progress *progress);
+/* May it have the next ticket of the group now? Notes how far ahead it is, if so. */
+bool sg_coordinator_clocks_grant(sg_coordinator *c, uint32_t worker, uint32_t group);
+/* For whom the request for a ticket waits; NULL: for no clock. */
+const char *sg_coordinator_clocks_waiting(const sg_coordinator *c, const sg_coordinator_parked *call,
+                                          char out[SG_ERROR_MESSAGE_BYTES]);
 
 /* --- coordinator_end.c ---------------------------------------------------------------------------------------- */
 

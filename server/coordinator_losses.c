@@ -93,7 +93,7 @@ static void oldest_held(const sg_coordinator *c, const sg_coordinator_worker *wo
         if (progress->granted == 0)
             continue;
         *group = i;
-        if (c->config->update.mode == SG_MODE_ASYNC)
+        if (c->config->update.mode != SG_MODE_SYNC)
             *step = progress->step;
         else
             *step = progress->finished > progress->first ? progress->finished : progress->first;

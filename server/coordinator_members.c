@@ -95,7 +95,7 @@ static void begin_incarnation(sg_coordinator_worker *worker)
     worker->groups = NULL;
     worker->state = SG_COORDINATOR_WORKER_HELLO;
     worker->declared = 0;
-    worker->called = worker->asked = worker->member = worker->told = false;
+    worker->called = worker->asked = worker->resting = worker->member = worker->told = false;
 }
 
 static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__HelloRequest *request)
@@ -230,6 +230,7 @@ static void reply_hello(sg_coordinator *c, const sg_coordinator_parked *call)
     response.ps_addresses = addresses;
     response.n_ps_addresses = c->n_ps;
     response.workers = (uint32_t)c->config->workers;
+    response.staleness = c->config->update.mode == SG_MODE_SSP ? c->config->update.staleness : 0;
     sg_coordinator_reply(c, call->call, &response.base);
     free(addresses);
 }

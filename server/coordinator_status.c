@@ -108,6 +108,18 @@ static const char *initializer(const sg_coordinator *c, char out[SG_ERROR_MESSAG
     return out;
 }
 
+/* The first request for a ticket that waits for a clock. */
+static const char *slow_worker(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    const sg_coordinator_parked *call;
+    TAILQ_FOREACH(call, &c->parked, link)
+    {
+        if (call->kind == SG_COORDINATOR_PARKED_TICKET && sg_coordinator_clocks_waiting(c, call, out) != NULL)
+            return out;
+    }
+    return NULL;
+}
+
 /* *known_ms: as of when. */
 static const char *waits_for(const sg_coordinator *c, uint64_t *known_ms, char out[SG_ERROR_MESSAGE_BYTES])
 {
@@ -124,10 +136,10 @@ static const char *waits_for(const sg_coordinator *c, uint64_t *known_ms, char o
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING:
         if (sg_coordinator_losses_waiting(c, out) != NULL)
             break;
-        if (c->started)
-            missing_contributions(c, known_ms, out);
-        else
+        if (!c->started)
             missing_workers(c, out);
+        else if (slow_worker(c, out) == NULL)
+            missing_contributions(c, known_ms, out);
         break;
     default:
         break;
@@ -214,7 +226,9 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
     case SG_COORDINATOR_PARKED_TICKET:
         text = sg_coordinator_losses_waiting(c, out);
         if (text == NULL)
-            text = c->started ? joiner(c, call, out) : missing_workers(c, out);
+            text = c->started ? sg_coordinator_clocks_waiting(c, call, out) : missing_workers(c, out);
+        if (text == NULL && c->started)
+            text = joiner(c, call, out);
         break;
     }
     if (text == NULL)
@@ -282,6 +296,8 @@ static void fill_worker(const sg_coordinator *c, uint32_t index, Shardgrad__V1__
     out->finished = worker->groups == NULL ? 0 : worker->groups[0].finished;
     out->loss = worker->loss;
     out->examples = worker->examples;
+    if (c->config->update.mode == SG_MODE_SSP && worker->groups != NULL)
+        out->clock = sg_coordinator_clocks_of(&worker->groups[0]);
 }
 
 /* That came or is awaited. */
@@ -301,6 +317,24 @@ static float mean_loss(const sg_coordinator *c)
         }
     }
     return n == 0 ? 0 : (float)(sum / n);
+}
+
+/* Over all ps: theirs are as long as each other. NULL: none has any. */
+static uint64_t *sum_staleness(const sg_coordinator *c, size_t *n)
+{
+    uint64_t *sums = NULL;
+    *n = 0;
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        const Shardgrad__V1__PsReport *report = c->ps[i].report;
+        if (report == NULL || report->n_staleness == 0 || (sums != NULL && report->n_staleness != *n))
+            continue;
+        *n = report->n_staleness;
+        if (sums == NULL)
+            sums = sg_xcalloc(*n, sizeof *sums);
+        for (size_t k = 0; k < *n; k++)
+            sums[k] += report->staleness[k];
+    }
+    return sums;
 }
 
 void sg_coordinator_status_answer(sg_coordinator *c, void *call)
@@ -334,7 +368,9 @@ void sg_coordinator_status_answer(sg_coordinator *c, void *call)
     response.ps = ps_list;
     response.n_ps = c->n_ps;
     response.workers = worker_list;
+    response.staleness = sum_staleness(c, &response.n_staleness);
     sg_coordinator_reply(c, call, &response.base);
+    free(response.staleness);
     free(worker_list);
     free(workers);
     free(ps_list);

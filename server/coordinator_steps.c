@@ -258,7 +258,7 @@ void sg_coordinator_steps_clear(sg_coordinator *c)
             TAILQ_REMOVE(steps, step, link);
             sg_pool_free(step);
         }
-        c->groups[group].next_step = c->groups[group].last_iteration = 0;
+        c->groups[group].next_step = c->groups[group].last_iteration = c->groups[group].clock = 0;
     }
     while (!TAILQ_EMPTY(&c->iterations))
         free_iteration(c, TAILQ_FIRST(&c->iterations));

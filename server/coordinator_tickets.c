@@ -2,7 +2,7 @@
  *
  * Sync: a member gets the step after its last one; whoever of the members asks first opens it. A joiner waits until a
  * member opens an iteration that is not frozen, and becomes a member with it. Async: tickets are numbered over all
- * workers, in the order in which they are asked for. */
+ * workers, in the order in which they are asked for; ssp: in which they may be had (coordinator_clocks.c). */
 #include <stdlib.h>
 
 #include "common/schedule.h"
@@ -11,14 +11,21 @@
 /* Iterations beyond are refused, so that counting on from one never overflows. */
 #define MAX_ITERATION (UINT64_MAX / 2)
 
+/* Or ssp. */
 static bool is_async(const sg_coordinator *c)
 {
-    return c->config->update.mode == SG_MODE_ASYNC;
+    return c->config->update.mode != SG_MODE_SYNC;
+}
+
+static bool is_ssp(const sg_coordinator *c)
+{
+    return c->config->update.mode == SG_MODE_SSP;
 }
 
 /* --- answers ---------------------------------------------------------------------------------------------------- */
 
-static void reply(sg_coordinator *c, void *call, Shardgrad__V1__Step *step, uint32_t worker, const sg_workers *members)
+static void reply(sg_coordinator *c, void *call, Shardgrad__V1__Step *step, uint32_t worker, const sg_workers *members,
+                  uint64_t lag)
 {
     uint8_t bitmap[SG_WORKERS_WIRE_BYTES];
     step->members.len = sg_workers_encode(members, bitmap);
@@ -28,6 +35,7 @@ static void reply(sg_coordinator *c, void *call, Shardgrad__V1__Step *step, uint
     response.step = step;
     response.rank = sg_workers_rank(members, worker);
     response.size = sg_workers_count(members);
+    response.lag = lag;
     sg_coordinator_reply(c, call, &response.base);
 }
 
@@ -38,7 +46,7 @@ static void reply_sync(sg_coordinator *c, const sg_coordinator_parked *call, con
     message.step = step->number;
     message.iteration = step->iteration->number;
     message.learning_rate = step->learning_rate;
-    reply(c, call->call, &message, call->worker, &step->iteration->members);
+    reply(c, call->call, &message, call->worker, &step->iteration->members, 0);
 }
 
 static void reply_async(sg_coordinator *c, const sg_coordinator_parked *call, const sg_coordinator_progress *progress)
@@ -50,7 +58,7 @@ static void reply_async(sg_coordinator *c, const sg_coordinator_parked *call, co
     message.learning_rate = sg_schedule_rate(c->config, progress->iteration);
     sg_workers alone = {0};
     sg_workers_add(&alone, call->worker);
-    reply(c, call->call, &message, call->worker, &alone);
+    reply(c, call->call, &message, call->worker, &alone, progress->lag);
 }
 
 static void refuse_iteration(sg_coordinator *c, const sg_coordinator_parked *call, uint64_t step, uint64_t wanted)
@@ -143,6 +151,8 @@ static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, s
     if (sg_coordinator_losses_held(c))
         return false;
     sg_coordinator_group *group = &c->groups[call->ask.group];
+    if (is_ssp(c) && !sg_coordinator_clocks_grant(c, call->worker, call->ask.group))
+        return false;
     progress->step = group->next_step++;
     progress->iteration = call->ask.has_iteration ? call->ask.iteration : progress->step;
     progress->granted_at = call->ask.received;
@@ -181,6 +191,11 @@ static sg_status check_new(const sg_coordinator *c, const sg_coordinator_parked 
                             "group %" PRIu32 ": tickets up to %" PRIu64 " received, but only %" PRIu64
                             " were handed out",
                             call->ask.group, received, progress->granted);
+    if (is_ssp(c) && received > finished)
+        return sg_error_set(err, SG_INVALID,
+                            "group %" PRIu32 ": in ssp a worker asks when it has finished what it received, and of "
+                            "%" PRIu64 " only %" PRIu64 " are finished",
+                            call->ask.group, received, finished);
     uint64_t base = !is_async(c) && progress->first > finished ? progress->first : finished;
     if (progress->granted > 0 && received > base + 1)
         return sg_error_set(err, SG_INVALID,
@@ -214,6 +229,9 @@ static sg_status check(const sg_coordinator *c, const sg_coordinator_worker *wor
         return sg_error_set(err, SG_NOT_READY, "the values of the variables are not committed yet: declare them first");
     if (worker->declared == 0)
         return sg_error_set(err, SG_INVALID, "worker %" PRIu32 " has not declared its variables: declare them first",
+                            sg_coordinator_index(c, worker));
+    if (worker->resting)
+        return sg_error_set(err, SG_INVALID, "worker %" PRIu32 " said that it asks for no more steps",
                             sg_coordinator_index(c, worker));
     if (request->group >= c->n_groups)
         return sg_error_set(err, SG_INVALID, "there is no group %" PRIu32 ": the declared variables have %" PRIu32,
@@ -251,7 +269,10 @@ void sg_coordinator_tickets_ask(sg_coordinator *c, sg_coordinator_worker *worker
     }
     if (worker->groups == NULL)
         worker->groups = sg_xcalloc(c->n_groups, sizeof *worker->groups);
-    worker->asked = worker->groups[request->group].asked = true;
+    sg_coordinator_progress *progress = &worker->groups[request->group];
+    if (!progress->asked)
+        progress->clock_from = sg_coordinator_clocks_start(c, request->group);
+    worker->asked = progress->asked = true;
     take_report(c, worker, request);
     bool named = request->iteration_presence_case != SHARDGRAD__V1__TICKET_REQUEST__ITERATION_PRESENCE__NOT_SET;
     sg_coordinator_park(c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_TICKET,

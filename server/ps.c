@@ -225,18 +225,20 @@ static void create_parts(sg_ps *ps)
     const sg_config *config = ps->options.config;
     ps->client = sg_rpc_client_create(&(sg_rpc_client_options){
         .threads = 1, .message_bytes = config->message_bytes, .on_demand = true, .log = ps->options.log});
-    ps->store = sg_store_create(&(sg_store_options){.ps = ps->options.index,
-                                                    .mode = config->update.mode,
-                                                    .rule = config->update.rule,
-                                                    .non_finite = config->update.non_finite,
-                                                    .park_ms = config->park_ms,
-                                                    .warn_after_ms = config->warn_after_ms,
-                                                    .message_bytes = config->message_bytes,
-                                                    .held_bytes = sg_rpc_server_may_hold_bytes(config->message_bytes),
-                                                    .max_workers = config->max_workers,
-                                                    .log = ps->options.log,
-                                                    .answer_pull = sg_parameter_service_answer_pull,
-                                                    .user = &ps->parameter_service});
+    ps->store =
+        sg_store_create(&(sg_store_options){.ps = ps->options.index,
+                                            /* Ssp differs in its tickets alone. */
+                                            .mode = config->update.mode == SG_MODE_SYNC ? SG_MODE_SYNC : SG_MODE_ASYNC,
+                                            .rule = config->update.rule,
+                                            .non_finite = config->update.non_finite,
+                                            .park_ms = config->park_ms,
+                                            .warn_after_ms = config->warn_after_ms,
+                                            .message_bytes = config->message_bytes,
+                                            .held_bytes = sg_rpc_server_may_hold_bytes(config->message_bytes),
+                                            .max_workers = config->max_workers,
+                                            .log = ps->options.log,
+                                            .answer_pull = sg_parameter_service_answer_pull,
+                                            .user = &ps->parameter_service});
     ps->parameter_service = (sg_parameter_service){.store = ps->store, .message_bytes = config->message_bytes};
     if (ps->options.index != 0)
         return;

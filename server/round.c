@@ -22,7 +22,7 @@ static sg_round_count count_of(const sg_round *round, uint32_t worker)
     return worker < round->n_counts ? round->counts[worker] : (sg_round_count){0};
 }
 
-static void set_count(sg_round *round, uint32_t worker, sg_round_count count)
+static sg_round_count *make_count(sg_round *round, uint32_t worker)
 {
     SG_ASSERT(worker < SG_MAX_WORKERS);
     if (worker >= round->n_counts) {
@@ -30,7 +30,14 @@ static void set_count(sg_round *round, uint32_t worker, sg_round_count count)
         memset(round->counts + round->n_counts, 0, (worker + 1 - round->n_counts) * sizeof *round->counts);
         round->n_counts = worker + 1;
     }
-    round->counts[worker] = count;
+    return &round->counts[worker];
+}
+
+static void count(sg_round *round, const sg_round_entry *entry)
+{
+    sg_round_count *made = make_count(round, entry->worker);
+    made->incarnation = entry->incarnation;
+    made->next = entry->step + 1;
 }
 
 /* --- rounds that are fixed --- */
@@ -91,10 +98,10 @@ static const char *differing_field(const sg_round_terms *a, const sg_round_terms
 
 static sg_round_verdict look_async(const sg_round *round, const sg_round_entry *entry)
 {
-    sg_round_count count = count_of(round, entry->worker);
-    if (count.incarnation > entry->incarnation)
+    sg_round_count last = count_of(round, entry->worker);
+    if (last.incarnation > entry->incarnation)
         return SG_ROUND_FENCED;
-    return count.incarnation == entry->incarnation && entry->step < count.next ? SG_ROUND_REPEAT : SG_ROUND_STORED;
+    return last.incarnation == entry->incarnation && entry->step < last.next ? SG_ROUND_REPEAT : SG_ROUND_STORED;
 }
 
 sg_round_verdict sg_round_look(const sg_round *round, const sg_round_entry *entry, const char **field)
@@ -126,7 +133,7 @@ sg_round_verdict sg_round_contribute(sg_round *round, const sg_round_entry *entr
         round->pending++;
     else
         settle(open_round(round, entry->step, entry->terms), entry->worker);
-    set_count(round, entry->worker, (sg_round_count){entry->incarnation, entry->step + 1});
+    count(round, entry);
     return SG_ROUND_STORED;
 }
 
@@ -155,7 +162,7 @@ sg_round_verdict sg_round_contribute_and_close(sg_round *round, const sg_round_e
     if (verdict != SG_ROUND_STORED)
         return verdict;
     if (*closes && !round->async && !find_open(round, entry->step)) { /* its terms would be forgotten in a moment */
-        set_count(round, entry->worker, (sg_round_count){entry->incarnation, entry->step + 1});
+        count(round, entry);
         round->closing = true;
         return verdict;
     }
@@ -171,6 +178,19 @@ void sg_round_excuse(sg_round *round, uint32_t worker, uint64_t step, const sg_r
     if (step < round->step || (step == round->step && round->closing))
         return;
     settle(open_round(round, step, terms), worker);
+}
+
+/* --- staleness --- */
+
+void sg_round_gave(sg_round *round, uint32_t worker, uint64_t version)
+{
+    make_count(round, worker)->given = version;
+}
+
+uint64_t sg_round_staleness(const sg_round *round, uint32_t worker)
+{
+    uint64_t before = round->step + round->pending, given = count_of(round, worker).given;
+    return before > given ? before - given : 0;
 }
 
 /* --- closing --- */

@@ -31,6 +31,7 @@ typedef struct sg_round_open {
 typedef struct sg_round_count {
     uint64_t incarnation; /* async only */
     uint64_t next;        /* 1 + the step (async: ticket) that was counted last; 0: none */
+    uint64_t given;       /* async: version that it was given last */
 } sg_round_count;
 
 typedef struct sg_round {
@@ -84,6 +85,10 @@ void sg_round_end_close(sg_round *round);   /* the next step collects */
 
 /* Checkpoint mark of the collecting round, where somebody has fixed its terms; else 0. */
 uint64_t sg_round_mark(const sg_round *round);
+/* Async: the worker was given this version. */
+void sg_round_gave(sg_round *round, uint32_t worker, uint64_t version);
+/* Async: versions that are made between the one that the worker was given last and that of its next contribution. */
+uint64_t sg_round_staleness(const sg_round *round, uint32_t worker);
 
 /* Members that the collecting round waits for; false if nobody is known to be waited for. */
 bool sg_round_missing(const sg_round *round, sg_workers *missing);

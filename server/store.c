@@ -218,6 +218,12 @@ void sg_store_drop_contributions(sg_store *store)
 
 /* --- reports --- */
 
+void sg_store_gave(const sg_store *store, sg_store_slice *slice, uint32_t worker, uint64_t version)
+{
+    if (store->options.mode == SG_MODE_ASYNC && !slice->variable->frozen)
+        sg_round_gave(&slice->round, worker, version);
+}
+
 /* The lowest and highest step over the slices that are trained, and whom the slowest waits for. */
 static void report_steps(sg_store *store, Shardgrad__V1__PsReport *report)
 {
@@ -259,6 +265,12 @@ void sg_store_report(sg_store *store, Shardgrad__V1__PsReport *report)
     report->parked = store->parked.n_calls;
     pthread_mutex_unlock(&store->pulls_mutex);
     report->waiting_for.data = sg_xcalloc(1, SG_WORKERS_WIRE_BYTES);
+    if (store->options.mode == SG_MODE_ASYNC) {
+        report->n_staleness = SG_STORE_N_STALENESS;
+        report->staleness = sg_xcalloc(SG_STORE_N_STALENESS, sizeof *report->staleness);
+    }
+    for (size_t i = 0; i < report->n_staleness; i++)
+        report->staleness[i] = atomic_load(&store->staleness[i]);
     if (declared)
         report_steps(store, report);
 }
@@ -267,4 +279,7 @@ void sg_store_report_deinit(Shardgrad__V1__PsReport *report)
 {
     free(report->waiting_for.data);
     report->waiting_for = (ProtobufCBinaryData){0};
+    free(report->staleness);
+    report->staleness = NULL;
+    report->n_staleness = 0;
 }

@@ -56,8 +56,8 @@ typedef struct sg_store_pushed {
 } sg_store_pushed;
 
 typedef struct sg_store_options {
-    uint32_t ps; /* own index */
-    sg_mode mode;
+    uint32_t ps;  /* own index */
+    sg_mode mode; /* sync or async */
     sg_rule rule;
     sg_non_finite non_finite;
     uint64_t park_ms;       /* how long a pull is parked before it is answered WAITING */

@@ -298,8 +298,7 @@ static bool close_one(sg_store *store, uint64_t now_ms, sg_store_slice *slice, s
     pthread_mutex_lock(&slice->mutex);
     publish(store, now_ms, slice, c, made);
     bool reached = slice->cut && sg_store_cut_published(store, slice);
-    sg_store_waiter *satisfied =
-        slice->waiters ? sg_store_satisfy_waiters(slice, store->options.mode == SG_MODE_ASYNC) : NULL;
+    sg_store_waiter *satisfied = slice->waiters ? sg_store_satisfy_waiters(store, slice) : NULL;
     bool more = sg_round_can_close(&slice->round);
     if (more) {
         sg_round_begin_close(&slice->round);

@@ -189,6 +189,15 @@ static bool wants_version(const sg_store_push_state *p)
     return p->pushed->versions && !p->lacks_version;
 }
 
+static void count_staleness(const sg_store_push_state *p, uint64_t staleness)
+{
+    if (p->store->options.mode == SG_MODE_SYNC)
+        return;
+    if (staleness >= SG_STORE_N_STALENESS)
+        staleness = SG_STORE_N_STALENESS - 1;
+    atomic_fetch_add_explicit(&p->store->staleness[staleness], 1, memory_order_relaxed);
+}
+
 /* Under the slice's mutex, for one that was counted. */
 static void add(sg_store_push_state *p, sg_store_item *item, sg_store_closing *closing)
 {
@@ -200,6 +209,8 @@ static void add(sg_store_push_state *p, sg_store_item *item, sg_store_closing *c
     }
     if (item->closes) {
         *closing = (sg_store_closing){.hyper = &p->hyper, .wants_made = wants_version(p)};
+        if (closing->wants_made)
+            sg_store_gave(p->store, slice, p->request->worker, slice->newest->step + 1);
         sg_store_begin_close(p->store, slice, &part, closing);
         return;
     }
@@ -217,6 +228,8 @@ static sg_version *find_version(const sg_store_push_state *p, const sg_store_ite
     bool async = p->store->options.mode == SG_MODE_ASYNC;
     uint64_t wanted = async ? item->slice->newest->step : item->step + 1;
     sg_version *version = sg_store_find_version(p->store, item->slice, wanted);
+    if (version)
+        sg_store_gave(p->store, item->slice, p->request->worker, version->step);
     return version ? sg_version_retain(version) : NULL;
 }
 
@@ -280,10 +293,13 @@ sg_status sg_store_contribute(sg_store_push_state *p, size_t i, sg_error *err)
     sg_status status = lock_slice(p, item, &entry, err);
     if (status != SG_OK)
         return status;
+    uint64_t staleness = sg_round_staleness(&slice->round, entry.worker);
     item->verdict = sg_round_contribute_and_close(&slice->round, &entry, &field, &item->closes);
     uint64_t collecting = slice->round.step;
-    if (item->verdict == SG_ROUND_STORED)
+    if (item->verdict == SG_ROUND_STORED) {
         add(p, item, &closing);
+        count_staleness(p, staleness);
+    }
     if (wants_version(p) && !item->closes)
         version = find_version(p, item);
     pthread_mutex_unlock(&slice->mutex);

@@ -35,6 +35,8 @@
 /* What those of a worker may take of our own memory: this, and twice what it takes to ask for every slice. */
 #define SG_STORE_PARKED_MIN_BYTES   ((uint64_t)4 << 20)
 #define SG_STORE_PARKED_SLICE_BYTES 128u
+/* Async: contributions are counted by their staleness, from 0 on; the last count is of as much and more. */
+#define SG_STORE_N_STALENESS 33u
 
 typedef struct sg_store_variable {
     char *name;
@@ -150,6 +152,7 @@ struct sg_store {
     pthread_mutex_t non_finite_mutex;
     sg_log_pace non_finite_pace; /* guarded by it */
     _Atomic uint64_t n_pushed, n_pulled, n_non_finite;
+    _Atomic uint64_t staleness[SG_STORE_N_STALENESS];
     /* Another number when somebody who was let in may not be any more; changed under `lock`. A contribution that is
      * counted under its slice's mutex compares it with what it was when its push was let in. */
     _Atomic uint64_t admission;
@@ -171,6 +174,8 @@ SG_MUST_USE sg_status sg_store_check_dtype(Shardgrad__V1__DataType dtype, sg_err
 void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite);
 /* Under store.lock: the hyper-parameter set of this number; NULL: none is known. */
 const Shardgrad__V1__Hyper *sg_store_find_hyper(const sg_store *store, uint64_t number);
+/* Under the slice's mutex: this worker gets that version. */
+void sg_store_gave(const sg_store *store, sg_store_slice *slice, uint32_t worker, uint64_t version);
 /* Waits until every contribution that was let in before this call is counted. Without a lock. */
 void sg_store_settle_contributions(sg_store *store);
 
@@ -276,7 +281,7 @@ void sg_store_close_rounds(sg_store *store, uint64_t now_ms, sg_store_slice *sli
 
 /* Under the slice's mutex: hands the newest version to the waiters that it satisfies; the list that is returned is to
  * be given to sg_store_answer_waiters without a lock. */
-sg_store_waiter *sg_store_satisfy_waiters(sg_store_slice *slice, bool async);
+sg_store_waiter *sg_store_satisfy_waiters(const sg_store *store, sg_store_slice *slice);
 void sg_store_answer_waiters(sg_store *store, sg_store_waiter *satisfied);
 /* Answers parked pulls of fenced incarnations; of all, if there is a failure. Attaches those that waited for the
  * commit. */

@@ -75,8 +75,9 @@ static void give_version(sg_store_parked *pull, size_t i, sg_version *version, u
     pull->numbers[i] = number;
 }
 
-sg_store_waiter *sg_store_satisfy_waiters(sg_store_slice *slice, bool async)
+sg_store_waiter *sg_store_satisfy_waiters(const sg_store *store, sg_store_slice *slice)
 {
+    const bool async = store->options.mode == SG_MODE_ASYNC;
     sg_store_waiter *satisfied = NULL;
     for (sg_store_waiter *waiter = slice->waiters, *next; waiter; waiter = next) {
         next = waiter->next;
@@ -85,6 +86,7 @@ sg_store_waiter *sg_store_satisfy_waiters(sg_store_slice *slice, bool async)
             continue;
         unlink_waiter(slice, waiter);
         give_version(waiter->pull, waiter->index, slice->newest, step);
+        sg_store_gave(store, slice, waiter->pull->worker, step);
         waiter->next = satisfied;
         satisfied = waiter;
     }
@@ -186,6 +188,8 @@ static sg_status take_or_wait(sg_store *store, sg_store_parked *pull, size_t i, 
     sg_version *version = sg_store_find_version(store, slice, entry->wanted);
     if (version)
         give_version(pull, i, version, slice->variable->frozen ? entry->wanted : version->step);
+    if (version)
+        sg_store_gave(store, slice, pull->worker, version->step);
     else if (entry->wanted > newest && !atomic_load(&pull->finished))
         link_waiter(slice, &entry->waiter);
     pthread_mutex_unlock(&slice->mutex);

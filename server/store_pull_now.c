@@ -16,7 +16,8 @@ sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *s
 }
 
 /* NULL: not there, or not here. */
-static sg_version *take_now(sg_store *store, uint32_t index, uint64_t wanted, uint64_t *number, uint64_t *n_bytes)
+static sg_version *take_now(sg_store *store, uint32_t worker, uint32_t index, uint64_t wanted, uint64_t *number,
+                            uint64_t *n_bytes)
 {
     sg_store_slice *slice;
     if (sg_store_find_slice(store, index, &slice, NULL) != SG_OK)
@@ -24,8 +25,10 @@ static sg_version *take_now(sg_store *store, uint32_t index, uint64_t wanted, ui
     *n_bytes += slice->n_elems * sizeof(float);
     pthread_mutex_lock(&slice->mutex);
     sg_version *version = sg_store_find_version(store, slice, wanted);
-    if (version)
+    if (version) {
         sg_version_retain(version);
+        sg_store_gave(store, slice, worker, version->step);
+    }
     pthread_mutex_unlock(&slice->mutex);
     if (version)
         *number = slice->variable->frozen ? wanted : version->step;
@@ -39,8 +42,8 @@ bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *reques
     uint64_t *numbers = sg_pool_try_alloc(store->pool, n * sizeof *numbers), n_bytes = 0;
     bool has_room = versions && numbers;
     while (has_room && there < n &&
-           (versions[there] =
-                take_now(store, request->slices[there], request->versions[there], &numbers[there], &n_bytes)) != NULL)
+           (versions[there] = take_now(store, request->worker, request->slices[there], request->versions[there],
+                                       &numbers[there], &n_bytes)) != NULL)
         there++;
     bool answers = has_room && there == n && n_bytes <= store->options.message_bytes;
     if (answers) {

@@ -146,8 +146,8 @@ Test(config_flags, a_fault_names_the_flag_as_it_was_written)
     static const struct {
         const char *text, *message;
     } rows[] = {
-        {"--mode asink", "--mode: 'asink' is not one of sync, async (did you mean async?)"},
-        {"--set update.mode=asink", "--set update.mode: 'asink' is not one of sync, async (did you mean async?)"},
+        {"--mode asink", "--mode: 'asink' is not one of sync, async, ssp (did you mean async?)"},
+        {"--set update.mode=asink", "--set update.mode: 'asink' is not one of sync, async, ssp (did you mean async?)"},
         {"--workers abc", "--workers: found 'abc', wanted a whole number from 1 to 1024"},
         {"--set workers=", "--set workers: found nothing, wanted a whole number from 1 to 1024"},
         {"--set workers=\"2\"", "--set workers: found the text \"2\", wanted a whole number"},

@@ -1,4 +1,5 @@
 """Daemons that a person starts by hand, and `shardgrad status`."""
+import json
 import re
 import signal
 import time
@@ -83,6 +84,10 @@ def status_shows_ps_workers_and_who_is_waited_for(case):
                       re.search(r"(?m)^1 .*training +\d+\.\d s +[1-9]", found) and found, "steps in the status")
     contains(text, "job e2e: running, sync, generation 1", "status")
     contains(text, r"(?m)^0 +\S+ +training +\d+\.\d s +\d+ +\d+ +\d+\.\d+", "worker 0")
+    facts = json.loads(case.shardgrad("status", config, "--json").out)
+    equal([facts["state"], facts["mode"], len(facts["ps"]), len(facts["workers"])], ["running", "sync", 2, 2], "JSON")
+    check(facts["workers"][1]["finished"] > 0 and facts["staleness"] == [], f"steps and staleness of sync: {facts}")
+    check(isinstance(facts["ps"][0]["report"]["waiting_for"], list), f"who is waited for: {facts}")
     address = re.search(r"(?m)^0 +(127\.0\.0\.1:\d+)", text)[1]
     contains(case.shardgrad("status", "--coordinator", address).out, "job e2e", "status by address")
     for process in (worker, second):

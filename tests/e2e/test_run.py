@@ -31,6 +31,15 @@ def an_asynchronous_cluster_trains(case):
 
 
 @test
+def an_ssp_cluster_trains(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=3, train__steps="0", train__epochs="30",
+                         update__learning_rate="0.02")
+    summary = case.train(config, "--mode", "ssp", "--set", "update.staleness=1")
+    equal([summary[key] for key in ("mode", "ps", "workers", "steps")], ["ssp", 2, 3, 240], "summary")
+    check(summary["test_accuracy"] > 0.8, f"it learns: {summary}")
+
+
+@test
 def flags_override_the_file(case):
     config = case.config()
     summary = case.train(config, "--ps", "3", "--workers", "4", "--set", "train.steps=7", "--seed", "5", run="other")

@@ -352,8 +352,13 @@ rig_call *rig_heartbeat(rig *r, uint64_t incarnation)
     Shardgrad__V1__HeartbeatRequest request = SHARDGRAD__V1__HEARTBEAT_REQUEST__INIT;
     request.incarnation = incarnation;
     request.generation = incarnation >> 32 == 0 ? 1 : incarnation >> 32;
+    return rig_heartbeat_with(r, &request);
+}
+
+rig_call *rig_heartbeat_with(rig *r, const Shardgrad__V1__HeartbeatRequest *request)
+{
     rig_call *call = new_call(r);
-    sg_coordinator_on_heartbeat(r->coordinator, r->now_ms, &request, call);
+    sg_coordinator_on_heartbeat(r->coordinator, r->now_ms, request, call);
     drain(r);
     return call;
 }

@@ -71,6 +71,7 @@ rig_call *rig_ticket_for(rig *r, uint64_t incarnation, uint32_t group, uint64_t 
                          uint64_t iteration);
 rig_call *rig_ticket_with(rig *r, const Shardgrad__V1__TicketRequest *request);
 rig_call *rig_heartbeat(rig *r, uint64_t incarnation);
+rig_call *rig_heartbeat_with(rig *r, const Shardgrad__V1__HeartbeatRequest *request);
 /* pushed: of group 0; UINT64_MAX: no progress is given. */
 rig_call *rig_leave(rig *r, uint64_t incarnation, uint64_t pushed);
 /* With a report of the last step. */

@@ -181,6 +181,7 @@ static void send_ticket(garbage *g)
 static void send_heartbeat(garbage *g)
 {
     Shardgrad__V1__HeartbeatRequest request = SHARDGRAD__V1__HEARTBEAT_REQUEST__INIT;
+    request.resting = below(g, 50) == 0;
     request.incarnation = incarnation(g);
     request.generation = generation(g);
     sg_coordinator_on_heartbeat(g->coordinator, g->now_ms, &request, call_name(g));
@@ -287,12 +288,12 @@ static void one_event(garbage *g)
 
 Test(coordinator_garbage, whatever_is_asked_gets_one_answer_and_kills_nobody)
 {
-    static const char *const modes[] = {"sync", "async"};
+    static const char *const modes[] = {"sync", "async", "ssp"};
     garbage g = {.seed = sg_seed_begin()};
     for (int run = 0; run < N_RUNS; run++) {
         sg_config_override overrides[] = {
             {.key = "ps", .value = "[\"a:1\",\"b:2\"]", .source = "test"},
-            {.key = "update.mode", .value = modes[run % 2], .source = "test"},
+            {.key = "update.mode", .value = modes[run % 3], .source = "test"},
             {.key = "max_workers", .value = "4", .source = "test"},
             {.key = "linger", .value = "true", .source = "test"},
         };

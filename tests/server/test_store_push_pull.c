@@ -123,6 +123,63 @@ Test(store_push_pull, async_it_brings_the_newest)
     fixture_stop(&f);
 }
 
+/* Contributions of this staleness, of all that were counted. */
+static void expect_staleness(const fixture *f, uint64_t staleness, uint64_t n, uint64_t n_all)
+{
+    Shardgrad__V1__PsReport report;
+    sg_store_report(f->store, &report);
+    cr_assert_eq(report.n_staleness, 33);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < report.n_staleness; i++)
+        sum += report.staleness[i];
+    cr_assert_eq(report.staleness[staleness], n, "%lu of staleness %lu", (unsigned long)report.staleness[staleness],
+                 (unsigned long)staleness);
+    cr_assert_eq(sum, n_all);
+    sg_store_report_deinit(&report);
+}
+
+Test(store_push_pull, async_contributions_are_counted_by_the_versions_made_since_their_sender_got_one)
+{
+    fixture f;
+    fixture_answer answer;
+    start(&f, SG_MODE_ASYNC, 2);
+    fixture_pull(&f, 1, weight_slices, 3, 0, 1000, &answer);
+    fixture_answer_deinit(&answer);
+    for (uint64_t ticket = 0; ticket < 40; ticket++) { /* each brings the version that it makes */
+        fixture_push push = whole_push(0, ticket, 0x1, weight_ones);
+        fixture_push_pull(&f, &push, &answer);
+        fixture_answer_deinit(&answer);
+    }
+    expect_staleness(&f, 0, 3 * 40, 3 * 40);
+    fixture_push push = whole_push(1, 0, 0x2, weight_ones);
+    fixture_push_pull(&f, &push, &answer); /* 40 versions have come since version 0 */
+    fixture_answer_deinit(&answer);
+    expect_staleness(&f, 32, 3, 3 * 41);
+    fixture_push_pull(&f, &push, &answer); /* a repeat counts nowhere */
+    fixture_answer_deinit(&answer);
+    push = whole_push(0, 40, 0x1, weight_ones);
+    fixture_push_pull(&f, &push, &answer);
+    fixture_answer_deinit(&answer);
+    expect_staleness(&f, 1, 3, 3 * 42);
+    for (uint64_t ticket = 1; ticket <= 2; ticket++) { /* brings nothing: the second one is staler */
+        push = whole_push(1, ticket, 0x2, weight_ones);
+        cr_assert_eq(fixture_send(&f, &push, NULL, NULL, NULL), SG_OK);
+    }
+    expect_staleness(&f, 2, 3, 3 * 44);
+    fixture_stop(&f);
+}
+
+Test(store_push_pull, sync_has_no_staleness)
+{
+    fixture f;
+    start(&f, SG_MODE_SYNC, 1);
+    Shardgrad__V1__PsReport report;
+    sg_store_report(f.store, &report);
+    cr_assert_eq(report.n_staleness, 0);
+    sg_store_report_deinit(&report);
+    fixture_stop(&f);
+}
+
 Test(store_push_pull, it_is_refused_as_a_push_is_and_stores_nothing)
 {
     fixture f;

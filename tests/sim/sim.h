@@ -10,6 +10,7 @@
  *                   the server's must not meet)
  *   sim_trainer.c   what drives the session
  *   sim_oracle.c    what must hold after every event
+ *   sim_clocks.c    what ssp promises
  *   sim_scenario.c  what a seed means: sizes, faults, and how the job must end */
 #ifndef SG_TESTS_SIM_H
 #define SG_TESTS_SIM_H
@@ -30,7 +31,10 @@
 #define SIM_MAX_STEPS   160u /* async: tickets */
 #define SIM_MAX_FAULTS  3u
 #define SIM_END_MS      200000u /* nothing takes so long: it hangs */
-#define SIM_NO_PS       UINT32_MAX
+/* Bits of an incarnation that count; those above say where its coordinator began. */
+#define SIM_COUNTER_MASK    UINT64_C(0xfff)
+#define SIM_FROZEN_VARIABLE 2u /* of sim_scenario_variables */
+#define SIM_NO_PS           UINT32_MAX
 
 typedef struct sim sim;
 typedef struct sim_call sim_call;
@@ -71,7 +75,9 @@ typedef struct sim_fault {
 } sim_fault;
 
 typedef struct sim_scenario {
-    bool async;
+    bool async; /* or ssp: */
+    bool ssp;
+    uint64_t staleness;
     sg_worker_loss on_loss;
     uint32_t min_workers;
     uint32_t n_ps, n_workers, n_joiners, n_groups;
@@ -171,9 +177,17 @@ typedef struct sim_slice_record {
     bool seen;
     bool known[SIM_MAX_STEPS + 1];
     float values[SIM_MAX_STEPS + 1][SIM_SLICE_ELEMS];
-    double expected[SIM_SLICE_ELEMS]; /* async: initial values minus all that counted */
-    uint64_t n_counted;               /* async */
+    double expected[SIM_SLICE_ELEMS];   /* async: initial values minus all that counted */
+    uint64_t n_counted;                 /* async */
+    uint64_t makers[SIM_MAX_STEPS + 1]; /* async: incarnation whose contribution made the version */
 } sim_slice_record;
+
+/* Ssp: what is known of where the clock of an incarnation began. */
+typedef struct sim_clock {
+    uint64_t incarnation;   /* 0: it has no ticket yet */
+    bool from_zero;         /* it began at 0; else */
+    uint64_t start_at_most; /* it began no higher */
+} sim_clock;
 
 /* --- world ------------------------------------------------------------------------------------------------------ */
 
@@ -214,6 +228,7 @@ struct sim {
     bool hellos[SIM_MAX_WORKERS + 1];
     sim_step_record steps[SIM_MAX_GROUPS][SIM_MAX_STEPS];
     sim_slice_record slices[SIM_MAX_SLICES];
+    sim_clock clocks[SIM_MAX_GROUPS][SIM_MAX_WORKERS + 1]; /* by counter of the incarnation */
     bool failed;
     char failure[1024];
     FILE *trace; /* NULL: silent */
@@ -256,6 +271,14 @@ bool sim_workers_run(const sim *s); /* any of them */
 void sim_worker_start(sim *s, uint32_t index);
 void sim_worker_reply(sim *s, const sim_call *call, sg_status status, const char *text, const ProtobufCMessage *reply,
                       const float *data);
+
+/* May the coordinator still wait for this incarnation? */
+bool sim_ps_counts(const sim *s, uint64_t incarnation);
+
+/* An incarnation was given a ticket for the first time; sim_oracle_ticket has noted it. */
+void sim_clocks_granted(sim *s, uint64_t incarnation, uint32_t group);
+/* It begins to compute its newest ticket on this version of this slice. */
+void sim_clocks_reads(sim *s, uint64_t incarnation, uint32_t slice, uint64_t version);
 
 float sim_oracle_gradient(uint64_t incarnation, uint64_t step, uint32_t slice, uint32_t elem);
 float sim_oracle_initial(uint32_t slice, uint32_t elem);

@@ -13,8 +13,6 @@
 #include "server/store_internal.h"
 
 #define ELEM_RANGE 1000u
-/* Bits of an incarnation that count; those above say where its coordinator began. */
-#define COUNTER_MASK UINT64_C(0xfff)
 
 /* --- numbers ---------------------------------------------------------------------------------------------------- */
 
@@ -77,7 +75,7 @@ void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__Ticket
     record->learning_rate = step->learning_rate;
     if (ticket->size != sg_workers_count(&members) || ticket->rank >= ticket->size)
         sim_fail(s, "rank %" PRIu32 " of %" PRIu32 " is not that of the members", ticket->rank, ticket->size);
-    uint32_t index = s->indices[incarnation & COUNTER_MASK];
+    uint32_t index = s->indices[incarnation & SIM_COUNTER_MASK];
     if (s->scenario.async)
         check_alone(s, record, incarnation, step->step);
     if (!sg_workers_has(&members, index) || ticket->rank != sg_workers_rank(&members, index))
@@ -85,7 +83,10 @@ void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__Ticket
     if (record->incarnations[index] != 0 && record->incarnations[index] != incarnation)
         sim_fail(s, "group %" PRIu32 ", step %" PRIu64 " was given to two lives of worker %" PRIu32, step->group,
                  step->step, index);
+    const bool is_new = record->incarnations[index] == 0;
     record->incarnations[index] = incarnation;
+    if (s->scenario.ssp && is_new)
+        sim_clocks_granted(s, incarnation, step->group);
 }
 
 /* --- contributions ---------------------------------------------------------------------------------------------- */
@@ -116,7 +117,7 @@ static uint64_t bits_of(const Shardgrad__V1__PushRequest *push)
 
 void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation)
 {
-    uint64_t counter = incarnation & COUNTER_MASK;
+    uint64_t counter = incarnation & SIM_COUNTER_MASK;
     if (counter == 0 || counter > SIM_MAX_WORKERS)
         sim_fail(s, "incarnation %" PRIx64 " is not one of %u processes", incarnation, SIM_MAX_WORKERS);
     else if (s->hellos[counter] && s->indices[counter] != index)
@@ -143,6 +144,8 @@ static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fr
             continue;
         sim_slice_record *record = &s->slices[slice];
         record->n_counted++;
+        if (record->n_counted <= SIM_MAX_STEPS)
+            record->makers[record->n_counted] = push->incarnation;
         for (uint32_t i = 0; i < SIM_SLICE_ELEMS && push->weight != 0; i++)
             record->expected[i] -= (double)sim_oracle_gradient(push->incarnation, push->steps[0], slice, i);
     }

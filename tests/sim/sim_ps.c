@@ -7,7 +7,7 @@
 
 #include "common/status.h"
 #include "common/wire.h"
-#include "server/coordinator.h"
+#include "server/coordinator_internal.h"
 #include "server/store.h"
 
 #define TICK_MS      100u
@@ -161,6 +161,16 @@ void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *
         return;
     sg_coordinator_on_ordered(ps->coordinator, s->now_ms, call->to, call->number, status, text);
     drain(s, ps);
+}
+
+bool sim_ps_counts(const sim *s, uint64_t incarnation)
+{
+    const sg_coordinator *c = s->ps[0].coordinator;
+    for (uint32_t i = 0; c != NULL && i < c->n_workers; i++) {
+        if (c->workers[i].incarnation == incarnation)
+            return c->workers[i].state == SG_COORDINATOR_WORKER_JOINED;
+    }
+    return false;
 }
 
 /* --- the store -------------------------------------------------------------------------------------------------- */
@@ -415,7 +425,7 @@ void sim_ps_start(sim *s, uint32_t index)
     sim_ps *ps = &s->ps[index];
     *ps = (sim_ps){.running = true, .life = 1 + index + 16 * ++s->n_lives, .accepted_ms = s->now_ms};
     ps->store = sg_store_create(&(sg_store_options){.ps = index,
-                                                    .mode = s->config->update.mode,
+                                                    .mode = s->scenario.async ? SG_MODE_ASYNC : SG_MODE_SYNC,
                                                     .rule = s->config->update.rule,
                                                     .non_finite = s->config->update.non_finite,
                                                     .park_ms = s->config->park_ms,

@@ -27,10 +27,11 @@ static void choose_config(sim *s)
 {
     const sim_scenario *scenario = &s->scenario;
     static const char *const losses[] = {[SG_WORKER_LOSS_CONTINUE] = "continue", [SG_WORKER_LOSS_ABORT] = "abort"};
-    char workers[8], min_workers[8], message_bytes[16], ps[64];
+    char workers[8], min_workers[8], message_bytes[16], staleness[8], ps[64];
     snprintf(workers, sizeof workers, "%" PRIu32, scenario->n_workers);
     snprintf(min_workers, sizeof min_workers, "%" PRIu32, scenario->min_workers);
     snprintf(message_bytes, sizeof message_bytes, "%" PRIu64, scenario->message_bytes);
+    snprintf(staleness, sizeof staleness, "%" PRIu64, scenario->staleness);
     snprintf(ps, sizeof ps, "%s",
              scenario->n_ps == 1   ? "[\"a:1\"]"
              : scenario->n_ps == 2 ? "[\"a:1\",\"b:2\"]"
@@ -41,7 +42,11 @@ static void choose_config(sim *s)
         {.key = "max_workers", .value = "8"},
         {.key = "min_workers", .value = min_workers},
         {.key = "on_worker_loss", .value = losses[scenario->on_loss]},
-        {.key = "update.mode", .value = scenario->async ? "async" : "sync"},
+        {.key = "update.mode",
+         .value = scenario->ssp     ? "ssp"
+                  : scenario->async ? "async"
+                                    : "sync"},
+        {.key = "update.staleness", .value = staleness},
         {.key = "update.rule", .value = "sgd"},
         {.key = "update.learning_rate", .value = "1"},
         {.key = "slice_bytes", .value = "64"},
@@ -124,6 +129,8 @@ void sim_scenario_choose(sim *s)
 {
     sim_scenario *scenario = &s->scenario;
     scenario->async = sim_chance(s, 300);
+    scenario->ssp = scenario->async && s->seed_number % 2 == 0;
+    scenario->staleness = scenario->ssp ? s->seed_number / 2 % 4 : 0;
     scenario->n_ps = 1 + (uint32_t)sim_below(s, SIM_MAX_PS);
     scenario->n_workers = 1 + (uint32_t)sim_below(s, 3);
     scenario->n_joiners = (uint32_t)sim_below(s, 3);

@@ -15,7 +15,7 @@ void sim_trainer_choose(sim *s, sim_worker *worker)
 {
     worker->push_pulls = sim_chance(s, 700);
     worker->in_pieces = sim_chance(s, 400);
-    worker->values_later = sim_chance(s, 500);
+    worker->values_later = sim_chance(s, 500) && !s->scenario.ssp; /* as the client does */
 }
 
 static size_t group_slices(const sim *s, uint32_t group, uint32_t slices[SIM_MAX_SLICES])
@@ -188,6 +188,12 @@ static void on_computed(sim *s, const sim_event *event)
 static void compute(sim *s, sim_worker *worker)
 {
     worker->phase = SIM_COMPUTING;
+    uint32_t slices[SIM_MAX_SLICES];
+    const size_t n = s->scenario.ssp ? group_slices(s, worker->group, slices) : 0;
+    sg_session_facts facts;
+    sg_session_facts_get(worker->session, &facts);
+    for (size_t i = 0; i < n; i++)
+        sim_clocks_reads(s, facts.incarnation, slices[i], sg_session_slice_version(worker->session, slices[i]));
     sim_at(s, s->now_ms + 1 + sim_below(s, COMPUTE_MS), on_computed, worker, worker->step.number);
 }
 
@@ -200,13 +206,14 @@ static void begin_step(sim *s, sim_worker *worker, const sg_step *step)
     *next = step->number + 1;
     worker->step = *step;
     uint32_t missing[SIM_MAX_SLICES];
-    const size_t n = s->scenario.async ? 0 : sg_session_missing(worker->session, step, missing);
+    const size_t n = sg_session_missing(worker->session, step, missing);
     if (n == 0) {
         compute(s, worker);
         return;
     }
     worker->phase = SIM_FETCHING;
-    worker->task = sg_session_pull(worker->session, s->now_ms, UINT64_MAX, step->number, missing, n);
+    worker->task =
+        sg_session_pull(worker->session, s->now_ms, UINT64_MAX, s->scenario.async ? 0 : step->number, missing, n);
 }
 
 static void ask(sim *s, sim_worker *worker)

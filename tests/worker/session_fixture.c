@@ -112,7 +112,8 @@ static void answer_hello(peer *p, sg_session_action *take_call)
     Shardgrad__V1__HelloResponse reply = SHARDGRAD__V1__HELLO_RESPONSE__INIT;
     reply.incarnation = PEER_INCARNATION;
     reply.generation = 1;
-    reply.mode = p->mode == SG_MODE_SYNC ? SHARDGRAD__V1__MODE__MODE_SYNC : SHARDGRAD__V1__MODE__MODE_ASYNC;
+    reply.mode = (Shardgrad__V1__Mode)p->mode;
+    reply.staleness = p->staleness;
     reply.lease_ms = PEER_LEASE_MS;
     reply.park_ms = PEER_PARK_MS;
     reply.slice_bytes = p->slice_bytes;
@@ -138,6 +139,7 @@ static void ticket_make(const peer *p, uint32_t group, uint64_t number, Shardgra
     reply->step = step;
     reply->rank = p->mode == SG_MODE_SYNC ? 1 : 0;
     reply->size = p->mode == SG_MODE_SYNC ? 2 : 1;
+    reply->lag = p->lag;
 }
 
 static void answer_ticket(peer *p, sg_session_action *take_call, uint64_t number)

@@ -21,6 +21,8 @@ typedef struct peer {
     sg_mode mode;
     uint32_t n_ps;
     uint64_t slice_bytes, message_bytes; /* that Hello tells; PEER_* */
+    uint64_t staleness;                  /* ssp: that Hello tells */
+    uint64_t lag;                        /* ssp: of the next tickets */
     uint64_t now_ms;
     sg_session_action calls[PEER_MAX]; /* not answered yet, oldest first */
     size_t n_calls;

@@ -166,7 +166,7 @@ static void show(cluster *c, const Shardgrad__V1__StatusResponse *response)
         .examples = response->examples, .loss = response->loss, .waiting = response->waiting_for};
     for (size_t i = 0; i < response->n_workers; i++) {
         uint64_t finished = response->workers[i]->finished;
-        if (response->mode == SHARDGRAD__V1__MODE__MODE_ASYNC)
+        if (response->mode != SHARDGRAD__V1__MODE__MODE_SYNC)
             state.steps += finished;
         else if (finished > state.steps)
             state.steps = finished;

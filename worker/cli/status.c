@@ -5,6 +5,7 @@
 #include "common/workers.h"
 #include "worker/cli/arguments.h"
 #include "worker/cli/commands.h"
+#include "worker/cli/status_json.h"
 #include "worker/cli/status_query.h"
 
 #define ASK_TIMEOUT_MS 3000u
@@ -107,11 +108,13 @@ static void print_status(const Shardgrad__V1__StatusResponse *response)
 int sg_status_main(int argc, char **argv)
 {
     const char *coordinator = NULL;
+    bool json = false;
     const sg_arguments_option options[] = {
         {"--coordinator", "HOST:PORT", "address of ps 0, instead of the one that FILE leads to", NULL, &coordinator},
+        {"--json", "", "for programs: all that the coordinator says, as one object", &json, NULL},
     };
     sg_arguments_command command = {
-        .usage = "shardgrad status FILE [--coordinator HOST:PORT] [options]",
+        .usage = "shardgrad status FILE [--coordinator HOST:PORT] [--json] [options]",
         .summary =
             "Asks the coordinator (ps 0) of the cluster how the job stands, and prints it. Exit code 69: nobody\n"
             "answers. Columns: `heard`, how long ago the coordinator last heard of it: what a ps tells of itself\n"
@@ -136,7 +139,10 @@ int sg_status_main(int argc, char **argv)
         status = sg_status_query_ask(query, ASK_TIMEOUT_MS, &response, &err);
         sg_status_query_destroy(query);
         if (status == SG_OK) {
-            print_status(response);
+            if (!json)
+                print_status(response);
+            else if (!sg_status_json_write(stdout, response))
+                status = sg_error_set(&err, SG_EXHAUSTED, "standard output cannot be written to");
             shardgrad__v1__status_response__free_unpacked(response, NULL);
         } else
             status = sg_error_prefix(&err, status,

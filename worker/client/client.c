@@ -288,6 +288,7 @@ static sg_status join(sg_client *client, const sg_client_options *options, sg_er
         return status;
     sg_session_facts facts;
     sg_session_facts_get(client->session, &facts);
+    client->mode = facts.mode;
     client->sync = facts.mode == SG_MODE_SYNC;
     sg_transport_connect(client);
     return SG_OK;
@@ -400,10 +401,18 @@ void sg_client_get_info(sg_client *client, sg_client_info *info)
         .live_workers = facts.live_workers,
         .n_ps = facts.n_ps,
         .sync = client->sync,
+        .mode = sg_mode_name(client->mode),
         .pushed_bytes = client->pushed_bytes,
         .pulled_bytes = client->pulled_bytes,
         .non_finite = facts.non_finite + client->non_finite,
     };
+    sg_client_unlock(client);
+}
+
+void sg_client_rest(sg_client *client)
+{
+    sg_client_lock(client);
+    sg_session_rest(client->session, sg_clock_ms());
     sg_client_unlock(client);
 }
 

@@ -57,11 +57,14 @@ static sg_status group_check(sg_client *client, const sg_step *step, sg_error *e
 
 /* --- begin ----------------------------------------------------------------------------------------------------- */
 
-/* The step before: all of it must be on its way, and, unless the caller wants to wait for its values itself, there. */
+/* The step before: all of it must be on its way, and, unless the caller wants to wait for its values itself, there. In
+ * ssp there is nothing to gain by that: the next ticket is asked for when this step is acknowledged; and its values may
+ * have to be asked for anew, into the same buffers. */
 static sg_status before_await(sg_client *client, const sg_step *step, sg_error *err)
 {
     sg_status status = group_check(client, step, err);
-    while (status == SG_OK && !step->values_later && client->groups[step->group].n_moving > 0) {
+    const bool values_later = step->values_later && client->mode != SG_MODE_SSP;
+    while (status == SG_OK && !values_later && client->groups[step->group].n_moving > 0) {
         pthread_cond_wait(&client->changed, &client->mutex);
         status = group_check(client, step, err);
     }
@@ -73,7 +76,8 @@ static sg_status before_await(sg_client *client, const sg_step *step, sg_error *
     return SG_OK;
 }
 
-/* One who joins late, or who did not pull after the last step, lacks the values that the step is computed on. */
+/* One who joins late, or who did not pull after the last step, lacks the values that the step is computed on; in ssp
+ * also one who pulled when others were too far behind. */
 static sg_op *missing_begin(sg_client *client, const sg_step *step)
 {
     const size_t n = sg_session_missing(client->session, step, NULL);
@@ -92,7 +96,7 @@ static void step_begun(sg_client *client, const sg_step *given, sg_op **op)
     client->started = true;
     client->groups[given->group].step = *given;
     client->groups[given->group].begun = true;
-    *op = client->sync ? missing_begin(client, given) : NULL;
+    *op = missing_begin(client, given);
 }
 
 /* With the lock held: asks for the ticket, with a task of the session. */

@@ -379,7 +379,7 @@ void sg_session_facts_get(const sg_session *session, sg_session_facts *facts)
     facts->incarnation = session->hello->incarnation;
     facts->generation = session->hello->generation;
     facts->message_bytes = session->hello->message_bytes;
-    facts->mode = session->hello->mode == SHARDGRAD__V1__MODE__MODE_SYNC ? SG_MODE_SYNC : SG_MODE_ASYNC;
+    facts->mode = (sg_mode)session->hello->mode;
 }
 
 const char *sg_session_ps_address(const sg_session *session, uint32_t ps)

@@ -9,7 +9,8 @@
  *   - async: a slice is pushed again only after its last push was acknowledged, or, where that was cancelled, after
  *     its call has ended;
  *   - at most the ticket that is computed and one more are held; the next step may be begun once this one's gradients
- *     were all handed over, and this one is finished once they are acknowledged;
+ *     were all handed over, and this one is finished once they are acknowledged; ssp: the next ticket is asked for when
+ *     this one is finished, and the values of a step are asked for anew where those that are here may be too old;
  *   - Leave goes out only after all pushes are acknowledged, or, where they were cancelled, their calls have ended, and
  *     says how far they went;
  *   - FENCED from anyone ends everything;
@@ -134,6 +135,8 @@ uint64_t sg_session_pull(sg_session *session, uint64_t now_ms, uint64_t deadline
 void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step);
 /* The same before leaving: no ticket of the group is asked for any more, the goodbye reports it. */
 void sg_session_finish_last(sg_session *session, uint64_t now_ms, const sg_step *step);
+/* No more tickets are asked for, and the cluster is told so at once: in ssp nobody waits for this worker any more. */
+void sg_session_rest(sg_session *session, uint64_t now_ms);
 /* Waits for the pushes under way, then says goodbye; nothing else can be begun from here on. */
 uint64_t sg_session_leave(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
 /* Ends a task with CANCELLED. One that has ended is left alone. */
@@ -164,8 +167,9 @@ const sg_plan *sg_session_plan(const sg_session *session); /* NULL before declar
 uint64_t sg_session_version(const sg_session *session, uint32_t group);
 /* The same of one slice. */
 uint64_t sg_session_slice_version(const sg_session *session, uint32_t slice);
-/* Lists the trained slices of the step's group whose values of this step are neither there nor on their way, and
- * returns how many there are; slices may be NULL. */
+/* Lists the trained slices of the group of the step, the newest that was given, whose values are to be pulled before it
+ * is computed, and returns how many there are; slices may be NULL. Sync: those of which the step's version is neither
+ * there nor on its way; async: none; ssp: those that were asked for when they could be too old. */
 size_t sg_session_missing(const sg_session *session, const sg_step *step, uint32_t *slices);
 /* Whether all trained slices of the step, which was begun and is not finished, were acknowledged. */
 bool sg_session_is_pushed(const sg_session *session, const sg_step *step);

@@ -32,6 +32,8 @@ static void group_forget(sg_session_group *group)
     group->n_held = group->n_ready = 0;
     group->wanted = group->rides = false;
     group->received = group->finished = group->pushed = group->reported = group->examples = 0;
+    group->given_at = group->too_old = 0;
+    group->next_too = false;
     group->loss = 0;
     group->refused = SG_OK;
     sg_session_text_set(&group->waiting, NULL);
@@ -46,7 +48,7 @@ static void steps_forget(sg_session *session)
         group_forget(&session->groups[i]);
     for (uint32_t i = 0; i < session->plan->n_slices; i++) {
         session->slices[i].version = SG_SESSION_NO_VERSION;
-        session->slices[i].coming = session->slices[i].pushed = 0;
+        session->slices[i].coming = session->slices[i].pushed = session->slices[i].asked = 0;
     }
 }
 
@@ -86,6 +88,7 @@ void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text
     session->back = SG_SESSION_BACK_HELLO;
     session->back_until_ms = now_ms + session->start_timeout_ms;
     session->heartbeat_ms = SG_SESSION_NEVER;
+    session->resting = session->rest_told = false;
     sg_session_requests_drop_all(session);
     tasks_end(session);
     steps_forget(session);

@@ -63,10 +63,12 @@ uint64_t sg_session_slice_version(const sg_session *session, uint32_t slice)
 size_t sg_session_missing(const sg_session *session, const sg_step *step, uint32_t *slices)
 {
     const sg_session_group *group = &session->groups[step->group];
+    const bool sync = sg_session_is_sync(session);
+    const bool any = sync ? group->n_ready < group->n_slices : sg_session_is_ssp(session);
     size_t n = 0;
-    for (uint32_t i = 0; i < group->n_slices && group->n_ready < group->n_slices; i++) {
+    for (uint32_t i = 0; i < group->n_slices && any; i++) {
         const sg_session_slice *slice = &session->slices[group->slices[i]];
-        if (slice->version == step->number || slice->coming == step->number + 1)
+        if (sync ? slice->version == step->number || slice->coming == step->number + 1 : slice->asked > group->too_old)
             continue;
         if (slices != NULL)
             slices[n] = group->slices[i];
@@ -159,7 +161,7 @@ static void push_hand_over(sg_session *session, uint64_t now_ms, push_plan *push
     push->held->n_handed_over += (uint32_t)n;
     push->task->group = step->group;
     sg_session_group *group = &session->groups[step->group];
-    group->rides = push->method == SG_SESSION_PUSH_PULL && group->on_coordinator;
+    group->rides = push->method == SG_SESSION_PUSH_PULL && group->on_coordinator && !sg_session_is_ssp(session);
     if (!group->rides)
         sg_session_ticket_offer(session, now_ms, step->group);
     sg_session_pack(session, slices, n, push_add, push);
@@ -333,6 +335,7 @@ static bool versions_take(sg_session *session, const sg_session_request *request
         const uint64_t want = session->slices[message->slices[i]].trained ? version : 0;
         good = good && versions[i] >= want && (!sync || versions[i] == want);
         sg_session_slice_set(session, message->slices[i], good ? versions[i] : SG_SESSION_NO_VERSION);
+        session->slices[message->slices[i]].asked = good ? request->number : 0;
     }
     return good;
 }

@@ -57,6 +57,7 @@ typedef struct sg_session_held_ticket {
     atomic_uint n_references;
     Shardgrad__V1__Step step;
     uint32_t rank, size;
+    uint64_t lag; /* ssp */
 } sg_session_held_ticket;
 
 /* A message, counted: its request and every sending of it refer to the same one. Immutable once it was made. */
@@ -147,6 +148,10 @@ typedef struct sg_session_group {
     uint32_t n_held;
     /* Sync: slices that hold the version of the newest step that was given, or were pushed at it. */
     uint32_t n_ready;
+    /* Ssp. The newest request when a step was given last; whether what was asked for since does for the next step, too;
+     * and the newest request whose values are too old for the step that was given last. */
+    uint64_t given_at, too_old;
+    bool next_too;
     bool wanted;                         /* somebody has asked for a ticket of this group */
     bool on_coordinator;                 /* ps 0 owns a slice of it that is trained */
     bool rides;                          /* the next ticket is asked for with the next push, unless somebody waits */
@@ -165,6 +170,7 @@ typedef struct sg_session_slice {
     uint64_t version; /* in the value buffer; NO_VERSION: none */
     uint64_t coming;  /* 1 + the version that the newest request for its values will bring; 0: there is none */
     uint64_t pushed;  /* 1 + the newest step for which it was handed over; 0: none */
+    uint64_t asked;   /* number of the request that brought its values; 0: none */
     bool trained;
     bool push_pending; /* a push of it is queued or under way, if only one that was given up */
 } sg_session_slice;
@@ -201,7 +207,8 @@ struct sg_session {
 
     sg_session_state state;
     bool leaving;
-    sg_status failed; /* OK, or that with which everything ends from now on */
+    bool resting, rest_told; /* no more tickets are asked for; a heartbeat has said so */
+    sg_status failed;        /* OK, or that with which everything ends from now on */
     char *failed_text;
     sg_session_back back;
     char *back_text;                        /* why */
@@ -380,6 +387,7 @@ SG_MUST_USE sg_status sg_session_stands(const sg_session *session, sg_error *err
 /* --- session_tickets.c ---------------------------------------------------------------------------------------- */
 
 bool sg_session_is_sync(const sg_session *session);
+bool sg_session_is_ssp(const sg_session *session);
 /* Gives out a ticket that is there, asks for one that may be asked for. */
 void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t group);
 /* The ticket of this step, if it was given; NULL if not. */

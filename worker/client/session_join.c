@@ -38,7 +38,8 @@ sg_status sg_session_hello_check(const Shardgrad__V1__HelloResponse *hello, sg_e
     const char *bad = NULL;
     if (hello->incarnation == 0)
         bad = "no incarnation";
-    else if (hello->mode != SHARDGRAD__V1__MODE__MODE_SYNC && hello->mode != SHARDGRAD__V1__MODE__MODE_ASYNC)
+    else if (hello->mode != SHARDGRAD__V1__MODE__MODE_SYNC && hello->mode != SHARDGRAD__V1__MODE__MODE_ASYNC &&
+             hello->mode != SHARDGRAD__V1__MODE__MODE_SSP)
         bad = "an unknown mode";
     else if (hello->lease_ms == 0 || hello->park_ms == 0 || hello->lease_ms > UINT32_MAX || hello->park_ms > UINT32_MAX)
         bad = "a lease or a park time out of bounds";
@@ -84,8 +85,8 @@ static void hello_answered(sg_session *session, uint64_t now_ms, sg_session_task
     sg_session_log(session, SG_LOG_INFO, "joined",
                    "worker=%" PRIu32 " incarnation=%" PRIx64 " generation=%" PRIu64 " mode=%s ps=%" PRIu32
                    " workers=%" PRIu32,
-                   session->worker, hello->incarnation, hello->generation,
-                   hello->mode == SHARDGRAD__V1__MODE__MODE_SYNC ? "sync" : "async", session->n_ps, hello->workers);
+                   session->worker, hello->incarnation, hello->generation, sg_mode_name((sg_mode)hello->mode),
+                   session->n_ps, hello->workers);
     sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
 }
 
@@ -98,6 +99,8 @@ void sg_session_heartbeat_due(sg_session *session, uint64_t now_ms)
     Shardgrad__V1__HeartbeatRequest request = SHARDGRAD__V1__HEARTBEAT_REQUEST__INIT;
     request.incarnation = session->hello->incarnation;
     request.generation = session->hello->generation;
+    request.resting = session->resting;
+    session->rest_told = session->resting;
     sg_session_request_add(session, NULL, SG_SESSION_HEARTBEAT, SG_SESSION_COORDINATOR, &request.base);
     session->heartbeat_ms = SG_SESSION_NEVER;
 }
@@ -105,7 +108,21 @@ void sg_session_heartbeat_due(sg_session *session, uint64_t now_ms)
 static void heartbeat_again(sg_session *session, uint64_t now_ms)
 {
     if (session->state != SG_SESSION_LEFT && session->failed == SG_OK)
-        session->heartbeat_ms = now_ms + session->hello->lease_ms / 3;
+        session->heartbeat_ms = session->resting == session->rest_told ? now_ms + session->hello->lease_ms / 3 : now_ms;
+}
+
+void sg_session_rest(sg_session *session, uint64_t now_ms)
+{
+    if (session->hello == NULL || session->resting)
+        return;
+    session->resting = true;
+    for (uint32_t i = 0; session->groups != NULL && i < session->plan->n_groups; i++)
+        session->groups[i].wanted = false;
+    if (session->heartbeat_ms == SG_SESSION_NEVER) /* one is under way: another one follows it */
+        return;
+    session->heartbeat_ms = now_ms;
+    sg_session_heartbeat_due(session, now_ms);
+    sg_session_send_due(session, now_ms);
 }
 
 static void heartbeat_answered(sg_session *session, uint64_t now_ms, const Shardgrad__V1__HeartbeatResponse *reply)

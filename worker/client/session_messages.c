@@ -80,6 +80,7 @@ sg_session_held_ticket *sg_session_ticket_copy(sg_session *session, const Shardg
         memcpy(ticket->step.members.data, members->data, members->len);
     ticket->rank = response->rank;
     ticket->size = response->size;
+    ticket->lag = response->lag;
     return ticket;
 }
 

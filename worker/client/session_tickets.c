@@ -16,6 +16,11 @@ bool sg_session_is_sync(const sg_session *session)
     return session->hello->mode == SHARDGRAD__V1__MODE__MODE_SYNC;
 }
 
+bool sg_session_is_ssp(const sg_session *session)
+{
+    return session->hello->mode == SHARDGRAD__V1__MODE__MODE_SSP;
+}
+
 static sg_step step_of(const sg_session_held_ticket *ticket)
 {
     return (sg_step){
@@ -30,10 +35,11 @@ static sg_step step_of(const sg_session_held_ticket *ticket)
 
 /* --- asking and giving ----------------------------------------------------------------------------------------- */
 
-/* At most two are held, the one that is on its way included. */
+/* At most two are held, the one that is on its way included; in ssp the one that is computed. */
 static bool may_ask(const sg_session *session, const sg_session_group *group)
 {
-    return group->wanted && group->asking == NULL && group->riding == NULL && group->n_held < SG_SESSION_MAX_HELD &&
+    const uint32_t max_held = sg_session_is_ssp(session) ? 1 : SG_SESSION_MAX_HELD;
+    return group->wanted && group->asking == NULL && group->riding == NULL && group->n_held < max_held &&
            group->refused == SG_OK && !session->leaving && sg_session_stands(session, NULL) == SG_OK;
 }
 
@@ -108,6 +114,9 @@ static sg_step ticket_give(sg_session *session, sg_session_group *group, sg_sess
 {
     const uint64_t step = held->ticket->step.step;
     held->given = true;
+    group->too_old = group->next_too ? group->given_at : session->last_request;
+    group->given_at = session->last_request;
+    group->next_too = held->ticket->lag < session->hello->staleness;
     session->members = held->ticket->size;
     group->n_ready = 0;
     for (uint32_t i = 0; i < group->n_slices && sg_session_is_sync(session); i++)
@@ -164,6 +173,8 @@ uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadli
     if (index >= session->plan->n_groups)
         return sg_session_task_refuse(session, SG_INVALID, "group %" PRIu32 " does not exist: there are %" PRIu32,
                                       index, session->plan->n_groups);
+    if (session->resting)
+        return sg_session_task_refuse(session, SG_INVALID, "this worker has said that it begins no more steps");
     sg_session_group *group = &session->groups[index];
     if (group->task != NULL)
         return sg_session_task_refuse(session, SG_INVALID, "a step of group %" PRIu32 " is being begun already", index);
@@ -189,7 +200,7 @@ uint64_t sg_session_ticket(sg_session *session, uint64_t now_ms, uint64_t deadli
 bool sg_session_ticket_take(sg_session *session, uint64_t now_ms, uint32_t index, sg_step *step)
 {
     if (session->state != SG_SESSION_DECLARED || sg_session_stands(session, NULL) != SG_OK || session->leaving ||
-        index >= session->plan->n_groups || session->groups[index].task != NULL)
+        session->resting || index >= session->plan->n_groups || session->groups[index].task != NULL)
         return false;
     sg_session_group *group = &session->groups[index];
     sg_session_held *next = ticket_next(group);

@@ -246,7 +246,7 @@ static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
         status = sg_evaluate_accuracy(t->workload, &summary.test_accuracy, err);
     if (status != SG_OK)
         return status;
-    snprintf(summary.mode, sizeof(summary.mode), "%s", sg_mode_name(info.sync ? SG_MODE_SYNC : SG_MODE_ASYNC));
+    snprintf(summary.mode, sizeof(summary.mode), "%s", info.mode);
     snprintf(summary.version, sizeof(summary.version), "%s", sg_library_version());
     memcpy(summary.initial_parameters_sha256, t->initial_sha256, sizeof(t->initial_sha256));
     sg_summary_conclude(&summary, w, &t->losses);
@@ -266,8 +266,10 @@ static sg_status take_part(sg_trainer *t, sg_client *client, sg_error *err)
     t->exchange = sg_exchange_create(client, model->variables, model->n_variables);
     status = train(t, client, err);
     sg_exchange_destroy(t->exchange);
-    if (status == SG_OK && t->options.worker == 0)
+    if (status == SG_OK && t->options.worker == 0) {
+        sg_client_rest(client);
         status = finish(t, client, err);
+    }
     return status;
 }
 

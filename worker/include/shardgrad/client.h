@@ -85,7 +85,7 @@ typedef struct sg_variable {
 
 /* One step of one group, as the cluster gives it. */
 typedef struct sg_step {
-    uint64_t number;     /* out: of the step, from 0; async: of the batch */
+    uint64_t number;     /* out: of the step, from 0; async, ssp: of the batch */
     uint64_t iteration;  /* out: of the trainer; equals number where there is one group */
     uint32_t group;      /* in: set before begin_step; 0 where there is only one */
     uint32_t rank, size; /* out: this worker takes part `rank` of `size` of the global batch */
@@ -94,7 +94,7 @@ typedef struct sg_step {
     uint64_t examples;   /* in: number of examples that the gradients are means over; 0 is allowed */
     /* in, read by begin_step: true lets it return while ops of the step before still bring values of this one. The
      * caller waits for a variable's op before it reads the variable, and for all of them before it pushes. Values that
-     * no op brings, such as those of a worker that joins late, begin_step still waits for. */
+     * no op brings, such as those of a worker that joins late, begin_step still waits for. In ssp it waits for all. */
     bool values_later;
 } sg_step;
 
@@ -111,13 +111,14 @@ SG_API SG_MUST_USE sg_status sg_client_declare(sg_client *client, const sg_varia
                                                sg_error *err);
 
 /* Waits for the ticket of the next step of step->group and makes sure that the group's values are those that it is to
- * be computed on. The ticket of the step after is asked for in the background, or with a push_pull. Waits up to
- * start_timeout_ms for the first, then for as long as the cluster lives. After SG_ROLLED_BACK it waits, for up to
- * start_timeout_ms without an answer of the coordinator, until the job goes on. */
+ * be computed on: in ssp, that they hold all that the others did up to update.staleness steps ago. The ticket of the
+ * step after is asked for in the background, or with a push_pull. Waits up to start_timeout_ms for the first, then for
+ * as long as the cluster lives. After SG_ROLLED_BACK it waits, for up to start_timeout_ms without an answer of the
+ * coordinator, until the job goes on. */
 SG_API SG_MUST_USE sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err);
 
 /* Pushes the gradients of step->group with weight step->examples and brings the next values: sync, those of
- * step->number + 1, when all members have pushed; async, the newest. A gradient that holds a NaN or an infinity
+ * step->number + 1, when all members have pushed; async and ssp, the newest. A gradient that holds a NaN or an infinity
  * anywhere is left out as a whole (weight 0, logged), unless the cluster says update.non_finite: apply. */
 SG_API SG_MUST_USE sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err);
 
@@ -154,11 +155,17 @@ typedef struct sg_client_info {
     uint64_t incarnation, generation;
     uint32_t live_workers; /* as of the last heartbeat, this one included */
     uint32_t n_ps;
-    bool sync; /* false: async */
+    bool sync;        /* false: async or ssp */
+    const char *mode; /* "sync", "async" or "ssp"; static storage */
     uint64_t pushed_bytes, pulled_bytes;
     uint64_t non_finite; /* contributions of this client that counted with weight 0 */
 } sg_client_info;
 SG_API void sg_client_get_info(sg_client *client, sg_client_info *info);
+
+/* Says that this worker begins no more steps, though it may still pull: in ssp the others do not wait for it any more.
+ * begin_step returns SG_INVALID from then on. A trainer that stays after its last step, to evaluate or to wait for the
+ * others, calls it; one that closes the client need not. */
+SG_API void sg_client_rest(sg_client *client);
 
 /* Makes every call that waits now or later return SG_CANCELLED, sg_client_close excepted. May be called from a signal
  * handling thread (not from a signal handler). */
