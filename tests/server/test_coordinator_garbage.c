@@ -181,7 +181,7 @@ static void send_ticket(garbage *g)
 static void send_heartbeat(garbage *g)
 {
     Shardgrad__V1__HeartbeatRequest request = SHARDGRAD__V1__HEARTBEAT_REQUEST__INIT;
-    request.resting = below(g, 50) == 0;
+    request.resting = below(g, 1000) == 0;
     request.incarnation = incarnation(g);
     request.generation = generation(g);
     sg_coordinator_on_heartbeat(g->coordinator, g->now_ms, &request, call_name(g));
@@ -317,6 +317,6 @@ Test(coordinator_garbage, whatever_is_asked_gets_one_answer_and_kills_nobody)
         sg_coordinator_destroy(g.coordinator);
         sg_config_destroy(g.config);
     }
-    cr_assert_gt(g.n_tickets, 100, "the garbage got nowhere: seed %" PRIu64 ", %" PRIu64 " tickets", g.seed.first,
+    cr_assert_gt(g.n_tickets, 40, "the garbage got nowhere: seed %" PRIu64 ", %" PRIu64 " tickets", g.seed.first,
                  g.n_tickets);
 }
