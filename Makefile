@@ -5,6 +5,7 @@ CC     ?= gcc
 SAN    ?=#                    address,undefined or thread
 V      ?=#                    1 shows every command
 PREFIX ?= /usr/local
+SECONDS ?= 30#                of each target of make fuzz
 BUILD  ?= build$(if $(SAN),-$(firstword $(subst $(comma), ,$(SAN))))
 VERSION := 0.1.0
 SOVERSION := 0
@@ -50,6 +51,7 @@ PROGRAMS := $(addprefix $(BUILD)/bin/,shardgrad shardgrad-ps shardgrad-worker sh
 LIBRARY := $(BUILD)/lib/libshardgrad.so
 ROOMS   := $(filter-out tests/e2e tests/bench tests/fuzz tests/support,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
 TESTS   := $(ROOMS:%=$(BUILD)/%/run)
+FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/*.c))
 STEPPER := $(BUILD)/tests/e2e/stepper
 
 MAKEFLAGS += --no-builtin-rules
@@ -82,6 +84,11 @@ bench: all $(BUILD)/tests/bench/products $(BUILD)/tests/bench/overlap_steps ## m
 model: all ## measure, say how well the model of tests/bench/model.md tells it, and predict (the plot needs gnuplot)
 	tests/bench/validate $(if $(INTO),--into $(INTO)) $(BUILD)/bin $(BUILD)/model; code=$$?; \
 	tests/bench/simulate.py scale $(if $(INTO),--into $(INTO)) --constants $(BUILD)/model/constants.json $(BUILD)/model && exit $$code
+
+fuzz: ## throw garbage at whatever reads what others wrote, SECONDS=30 at each (needs clang)
+	$(MAKE) CC=clang SAN=fuzzer-no-link,address,undefined BUILD=build-fuzz fuzzers
+	scripts/fuzz build-fuzz $(SECONDS)
+fuzzers: $(FUZZERS)
 
 lint: $(PB_H) ## formatting, clang-tidy, layers, both compilers
 	scripts/lint $(BUILD)
@@ -175,5 +182,10 @@ $(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A)
 endef
 $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
 $(BUILD)/tests/cli/run: $(filter-out %/main.o,$(CLI)) $(BUILD)/obj/tests/bench/yardstick_kernel.o
+
+$(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(addprefix $(BUILD)/obj/tests/support/,paper_disk.o seed.o) \
+                       $(foreach a,worker common,$(call ARCHIVE,$(a)))
+	$(say) LD $@
+	$(link) -fsanitize=fuzzer
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
