@@ -17,19 +17,27 @@ static blasint blas_size(size_t n)
     return (blasint)n;
 }
 
+static void gemm_rows(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,
+                      const void *a, const void *b, bool accumulate, void *c)
+{
+    if (n_rows == 0 || n == 0)
+        return;
+    float *out = (float *)c + first * n;
+    if (k == 0) {
+        if (!accumulate)
+            memset(out, 0, n_rows * n * sizeof(float));
+        return;
+    }
+    const float *left = (const float *)a + (transpose_a ? first : first * k);
+    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
+                blas_size(n_rows), blas_size(n), blas_size(k), 1, left, blas_size(transpose_a ? m : k), b,
+                blas_size(transpose_b ? k : n), accumulate ? 1 : 0, out, blas_size(n));
+}
+
 static void gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
                  bool accumulate, void *c)
 {
-    if (m == 0 || n == 0)
-        return;
-    if (k == 0) {
-        if (!accumulate)
-            memset(c, 0, m * n * sizeof(float));
-        return;
-    }
-    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-                blas_size(m), blas_size(n), blas_size(k), 1, a, blas_size(transpose_a ? m : k), b,
-                blas_size(transpose_b ? k : n), accumulate ? 1 : 0, c, blas_size(n));
+    gemm_rows(transpose_a, transpose_b, m, n, k, 0, m, a, b, accumulate, c);
 }
 
 static void fill(size_t n_elems, double value, void *x)
@@ -203,8 +211,8 @@ static double get(const void *x, size_t index)
                                                 const void *dloss, bool accumulate, void *d)                           \
     { softmax_backward_loop(rows, cols, p, labels, dloss, accumulate, d); }                                            \
     static const sg_kernel table_##name_ = {                                                                           \
-        .name = "cpu_" #name_, .elem_bytes = sizeof(float), .gemm = gemm, .bias_add = bias_add_##name_,                \
-        .bias_add_relu = bias_add_relu_##name_, .relu = relu_##name_, .relu_backward = relu_backward_##name_,          \
+        .name = "cpu_" #name_, .elem_bytes = sizeof(float), .gemm = gemm, .gemm_rows = gemm_rows,                      \
+        .bias_add = bias_add_##name_, .bias_add_relu = bias_add_relu_##name_, .relu = relu_##name_, .relu_backward = relu_backward_##name_,          \
         .column_sums = column_sums_##name_, .relu_backward_column_sums = relu_backward_column_sums_##name_,            \
         .softmax_cross_entropy = softmax_##name_, .softmax_cross_entropy_backward = softmax_backward_##name_,          \
         .count_correct = count_correct, .fill = fill, .get = get,                                                      \

@@ -16,6 +16,9 @@
 
 #include "kernels/isa.h"
 
+/* A multiple of the rows that any of OpenBLAS's kernels works on at a time (12, 16, 24, 32). */
+#define SG_KERNEL_BLOCK_ROWS 96u
+
 typedef struct sg_kernel {
     const char *name;
     size_t elem_bytes;
@@ -23,6 +26,10 @@ typedef struct sg_kernel {
     /* c[m,n] = op(a) * op(b) (+ c); op(a) is [m,k], op(b) [k,n]; a transposed operand is stored the other way round. */
     void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
                  bool accumulate, void *c);
+    /* The same for rows [first, first + n_rows) of c alone; a, b and c are those of the whole product. Where all but
+     * the last of several such calls begin and end at multiples of SG_KERNEL_BLOCK_ROWS, they give the bits of one. */
+    void (*gemm_rows)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,
+                      const void *a, const void *b, bool accumulate, void *c);
 
     /* y[r,c] += bias[c], in place; with relu: y = max(0, y + bias). */
     void (*bias_add)(size_t rows, size_t cols, const void *bias, void *y);

@@ -17,13 +17,13 @@ typedef SG_REAL real;
 #define TEXT(x)            #x
 #define TEXT_OF(x)         TEXT(x)
 
-static void gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
-                 bool accumulate, void *c)
+static void gemm_rows(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,
+                      const void *a, const void *b, bool accumulate, void *c)
 {
     const real *left = a;
     const real *right = b;
     real *out = c;
-    for (size_t i = 0; i < m; i++) {
+    for (size_t i = first; i < first + n_rows; i++) {
         for (size_t j = 0; j < n; j++) {
             real sum = 0;
             for (size_t l = 0; l < k; l++)
@@ -31,6 +31,12 @@ static void gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t 
             out[i * n + j] = accumulate ? out[i * n + j] + sum : sum;
         }
     }
+}
+
+static void gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
+                 bool accumulate, void *c)
+{
+    gemm_rows(transpose_a, transpose_b, m, n, k, 0, m, a, b, accumulate, c);
 }
 
 static real positive_part(real x)
@@ -163,6 +169,7 @@ const sg_kernel *TABLE_OF_THIS_TYPE(void)
         .name = "ref_" TEXT_OF(SG_REAL),
         .elem_bytes = sizeof(real),
         .gemm = gemm,
+        .gemm_rows = gemm_rows,
         .bias_add = bias_add,
         .bias_add_relu = bias_add_relu,
         .relu = relu,

@@ -17,7 +17,7 @@
 #include "worker/train/local.h"
 
 typedef struct final {
-    size_t variable;
+    sg_range part;
     bool left_out;
 } final;
 
@@ -27,8 +27,8 @@ typedef struct bench {
     sg_local *local;
     sg_client *client;
     sg_exchange *exchange;
-    final *kept; /* [n_kept], at most one for each variable: what step_apart has yet to send */
-    size_t n_kept;
+    final *kept; /* [n_kept] of kept_capacity: what step_apart has yet to send */
+    size_t n_kept, kept_capacity;
     uint64_t n_local_steps;
     clockid_t ps_clock; /* of the processor time of the ps */
 } bench;
@@ -68,20 +68,24 @@ static sg_status on_loss(void *user, const sg_step *step, sg_error *err)
     return status;
 }
 
-static sg_status on_final(void *user, size_t variable, bool left_out, sg_error *err)
+static sg_status on_final(void *user, const sg_range *part, bool left_out, sg_error *err)
 {
-    return sg_exchange_send(((bench *)user)->exchange, variable, left_out, err);
+    return sg_exchange_send(((bench *)user)->exchange, part, left_out, err);
 }
 
-static sg_status on_final_keep(void *user, size_t variable, bool left_out, sg_error *err)
+static sg_status on_final_keep(void *user, const sg_range *part, bool left_out, sg_error *err)
 {
     (void)err;
     bench *b = user;
-    b->kept[b->n_kept++] = (final){variable, left_out};
+    if (b->n_kept == b->kept_capacity) {
+        b->kept_capacity = b->kept_capacity == 0 ? 16 : 2 * b->kept_capacity;
+        b->kept = sg_xrealloc(b->kept, b->kept_capacity, sizeof(*b->kept));
+    }
+    b->kept[b->n_kept++] = (final){*part, left_out};
     return SG_OK;
 }
 
-static void compute(bench *b, sg_status (*on_final_do)(void *, size_t, bool, sg_error *))
+static void compute(bench *b, sg_status (*on_final_do)(void *, const sg_range *, bool, sg_error *))
 {
     sg_error err;
     sg_step step = {.values_later = true};
@@ -97,7 +101,7 @@ static void step_apart(bench *b)
     b->n_kept = 0;
     compute(b, on_final_keep);
     for (size_t i = 0; i < b->n_kept; i++)
-        check(sg_exchange_send(b->exchange, b->kept[i].variable, b->kept[i].left_out, &err), &err);
+        check(sg_exchange_send(b->exchange, &b->kept[i].part, b->kept[i].left_out, &err), &err);
     check(sg_exchange_flush(b->exchange, &err), &err);
     check(sg_exchange_finish(b->exchange, &err), &err);
 }
@@ -146,7 +150,6 @@ static void open_all(bench *b, const char *config_path, const char *coordinator)
     const sg_model *model = b->workload->model;
     check(sg_client_declare(b->client, model->variables, model->n_variables, &err), &err);
     b->exchange = sg_exchange_create(b->client, model->variables, model->n_variables);
-    b->kept = sg_xcalloc(model->n_variables, sizeof(*b->kept));
 }
 
 static void close_all(bench *b)

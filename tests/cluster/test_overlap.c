@@ -15,11 +15,11 @@ TestSuite(overlap, .timeout = 60);
 typedef struct trainer {
     const cluster *of;
     uint32_t index;
-    bool in_pieces, values_later;
+    bool in_pieces, in_parts, values_later;
     pthread_t thread;
     sg_client *client;
     float values[N_VARIABLES][N_ELEMS], gradients[N_VARIABLES][N_ELEMS];
-    sg_op *ops[N_VARIABLES]; /* of the step before; NULL: none */
+    sg_op *ops[N_VARIABLES][2]; /* of the step before; NULL: none */
     uint64_t n_done;
     sg_status status;
     sg_error error;
@@ -31,13 +31,13 @@ static float gradient_of(uint32_t worker, uint64_t step, uint32_t variable)
     return (float)(2 * (1 + worker + step % 7 + 3 * variable));
 }
 
-static sg_status op_end(trainer *t, uint32_t variable)
+static sg_status op_end(trainer *t, sg_op **op)
 {
-    if (t->ops[variable] == NULL)
+    if (*op == NULL)
         return SG_OK;
-    const sg_status status = sg_op_wait(t->ops[variable], UINT64_MAX, &t->error);
-    sg_op_destroy(t->ops[variable]);
-    t->ops[variable] = NULL;
+    const sg_status status = sg_op_wait(*op, UINT64_MAX, &t->error);
+    sg_op_destroy(*op);
+    *op = NULL;
     return status;
 }
 
@@ -45,9 +45,22 @@ static sg_status op_end(trainer *t, uint32_t variable)
 static sg_status forward(trainer *t)
 {
     sg_status status = SG_OK;
-    for (uint32_t i = 0; i < N_VARIABLES; i++) {
-        const sg_status one = op_end(t, i);
+    for (uint32_t i = 0; i < 2 * N_VARIABLES; i++) {
+        const sg_status one = op_end(t, &t->ops[i / 2][i % 2]);
         status = status == SG_OK ? one : status;
+    }
+    return status;
+}
+
+/* The first slice while the rest is made. */
+static sg_status make_and_send_parts(trainer *t, const sg_step *step, uint32_t variable)
+{
+    const sg_range parts[] = {{variable, 0, 16}, {variable, 16, N_ELEMS - 16}};
+    sg_status status = SG_OK;
+    for (uint32_t i = 0; i < 2 && status == SG_OK; i++) {
+        for (uint64_t k = 0; k < parts[i].n_elems; k++)
+            t->gradients[variable][parts[i].first_elem + k] = gradient_of(t->index, step->number, variable);
+        status = sg_client_push_pull_ranges(t->client, step, &parts[i], 1, &t->ops[variable][i], &t->error);
     }
     return status;
 }
@@ -57,12 +70,16 @@ static sg_status backward(trainer *t, sg_step *step)
 {
     sg_status status = SG_OK;
     for (uint32_t i = N_VARIABLES; i-- > 0 && status == SG_OK;) {
+        if (t->in_parts) {
+            status = make_and_send_parts(t, step, i);
+            continue;
+        }
         for (uint32_t k = 0; k < N_ELEMS; k++)
             t->gradients[i][k] = gradient_of(t->index, step->number, i);
         if (t->in_pieces)
-            status = sg_client_push_pull(t->client, step, &i, 1, &t->ops[i], &t->error);
+            status = sg_client_push_pull(t->client, step, &i, 1, &t->ops[i][0], &t->error);
     }
-    return status == SG_OK && !t->in_pieces ? sg_client_end_step(t->client, step, &t->error) : status;
+    return status == SG_OK && !t->in_pieces && !t->in_parts ? sg_client_end_step(t->client, step, &t->error) : status;
 }
 
 static void train(trainer *t)
@@ -101,14 +118,18 @@ static void *trainer_run(void *user)
 /* Two workers, in every combination of the ways to go about it. */
 static void run(uint32_t n_ps, const char *mode, void (*check)(const trainer pair[2]))
 {
-    for (uint32_t way = 0; way < 9; way++) {
+    for (uint32_t way = 0; way < 16; way++) {
         const char *const settings[] = {"workers=2", mode, NULL};
         cluster c;
         cluster_start(&c, n_ps, settings);
         trainer *pair = sg_xcalloc(2, sizeof *pair);
         for (uint32_t i = 0; i < 2; i++) {
-            const uint32_t own = i == 0 ? way % 3 : way / 3; /* whole; in pieces; in pieces, values later */
-            pair[i] = (trainer){.of = &c, .index = i, .in_pieces = own > 0, .values_later = own > 1};
+            const uint32_t own = i == 0 ? way % 4 : way / 4; /* whole; in pieces; the same, values later; in parts */
+            pair[i] = (trainer){.of = &c,
+                                .index = i,
+                                .in_pieces = own == 1 || own == 2,
+                                .in_parts = own == 3,
+                                .values_later = own >= 2};
             cr_assert_eq(pthread_create(&pair[i].thread, NULL, trainer_run, &pair[i]), 0);
         }
         for (uint32_t i = 0; i < 2; i++)

@@ -85,6 +85,45 @@ static void check_gemm(const sg_kernel *kernel)
             gemm_of(kernel, flags, sizes[i % n_sizes], sizes[i / n_sizes % n_sizes], sizes[i / n_sizes / n_sizes]);
 }
 
+/* Rows [first, first + n_rows) are those of the whole product, and no other is written. */
+static void rows_of(const sg_kernel *kernel, int flags, size_t first, size_t n_rows, double bound)
+{
+    enum { m = 3 * SG_KERNEL_BLOCK_ROWS + 17, n = 70, k = 33 };
+    array a = array_make("a", (size_t)m * k, 1);
+    array b = array_make("b", (size_t)k * n, 1);
+    array c = array_make("c", (size_t)m * n, 1), whole = array_make("c", (size_t)m * n, 1);
+    kernel->gemm(flags & 1, flags & 2, m, n, k, a.f, b.f, flags & 4, whole.f);
+    kernel->gemm_rows(flags & 1, flags & 2, m, n, k, first, n_rows, a.f, b.f, flags & 4, c.f);
+    for (size_t i = 0; i < (size_t)m * n; i++) {
+        const bool of_it = i / n >= first && i / n < first + n_rows;
+        const double want = of_it ? (double)whole.f[i] : c.d[i];
+        cr_assert(fabs((double)c.f[i] - want) <= (of_it ? bound : 0), "%s: element %zu, row %zu, is %.9g, wanted %.9g",
+                  kernel->name, i, i / n, (double)c.f[i], want);
+    }
+    array_free(&a);
+    array_free(&b);
+    array_free(&c);
+    array_free(&whole);
+}
+
+static void check_gemm_rows(const sg_kernel *kernel)
+{
+    for (int flags = 0; flags < 8; flags++) {
+        rows_of(kernel, flags, 5, 7, 1e-5);
+        rows_of(kernel, flags, 5, 0, 0);
+    }
+    /* As a weight's gradient is made: op(a) is transposed. */
+    for (size_t block = 0; block < 4; block++)
+        for (int flags = 1; flags < 8; flags += 4)
+            rows_of(kernel, flags, block * SG_KERNEL_BLOCK_ROWS, block < 3 ? SG_KERNEL_BLOCK_ROWS : 17, 0);
+}
+
+Test(kernel, blocks_of_rows_have_the_bits_of_the_whole_product)
+{
+    sg_kernel_cpu_set_threads(1);
+    for_each_table(check_gemm_rows);
+}
+
 Test(kernel, matrix_products_agree_with_the_plain_loops)
 {
     sg_kernel_cpu_set_threads(1);

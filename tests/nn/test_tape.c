@@ -1,6 +1,7 @@
 /* tests/nn/test_tape.c - what the tape does with gradients, errors and memory. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/nn/fixture.h"
@@ -187,10 +188,11 @@ typedef struct heard {
     bool overwrites;
 } heard;
 
-static void hear(void *user, const sg_tensor *variable)
+static void hear(void *user, const sg_tensor *variable, size_t first, size_t n_elems)
 {
     heard *h = user;
     cr_assert(h->n < max_heard);
+    cr_assert(first == 0 && n_elems == variable->n_elems, "a small variable comes as a whole");
     h->tags[h->n] = variable->tag;
     h->gradients[h->n++] = ((double *)variable->gradient)[0];
     for (size_t i = 0; h->overwrites && i < variable->n_elems; i++)
@@ -328,6 +330,142 @@ Test(tape, a_frozen_variable_is_never_final)
         cr_assert(memcmp(&fixed, trains_judge ? &maker : &judge, sizeof fixed) == 0);
     }
     sg_tape_destroy(tape);
+}
+
+/* --- parts ----------------------------------------------------------------------------------------------------- */
+
+/* A layer of 2 outputs whose variable has 6 elements; its gradient is written two by two: part by part. */
+typedef struct parted {
+    sg_tensor *variable;
+    size_t n_says; /* parts that are told of */
+} parted;
+
+static void parted_backward(sg_tape *tape, const void *state, sg_tensor *output)
+{
+    (void)tape;
+    (void)state;
+    (void)output;
+}
+
+static void parted_backward_variable(sg_tape *tape, const void *state, sg_tensor *output)
+{
+    const parted *p = state;
+    bool accumulate;
+    double *gradient = sg_tape_gradient(tape, p->variable, &accumulate);
+    for (size_t i = 0; i < 6; i++) {
+        gradient[i] = (accumulate ? gradient[i] : 0) + ((double *)output->gradient)[0];
+        if (i % 2 == 1 && i / 2 < p->n_says)
+            sg_tape_part_written(tape, p->variable, i + 1);
+    }
+}
+
+static sg_tensor *parted_layer(sg_tape *tape, sg_tensor *x, sg_tensor *variable, size_t n_says)
+{
+    sg_tensor *y = sg_tape_output(tape, 2, (uint64_t[]){2, 2}, true);
+    memcpy(y->value, rows, sizeof rows);
+    sg_tensor *inputs[] = {x, variable};
+    sg_tape_record(tape, &(sg_tape_layer){.output = y,
+                                          .inputs = inputs,
+                                          .n_inputs = 2,
+                                          .backward = parted_backward,
+                                          .backward_variables = parted_backward_variable,
+                                          .state = &(parted){variable, n_says},
+                                          .state_bytes = sizeof(parted)});
+    return y;
+}
+
+typedef struct heard_part {
+    size_t tag, first, n_elems;
+} heard_part;
+
+typedef struct heard_parts {
+    heard_part list[max_heard];
+    size_t n;
+} heard_parts;
+
+static void hear_part(void *user, const sg_tensor *variable, size_t first, size_t n_elems)
+{
+    heard_parts *h = user;
+    for (size_t i = first; i < first + n_elems; i++)
+        ((double *)variable->gradient)[i] = NAN; /* as one might who has sent it */
+    cr_assert(h->n < max_heard);
+    h->list[h->n++] = (heard_part){variable->tag, first, n_elems};
+}
+
+static void expect_parts(size_t n_layers, size_t n_says, const heard_part *wanted, size_t n)
+{
+    sg_error err = {0};
+    sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
+    double value[6] = {0}, gradient[6];
+    heard_parts h = {.n = 0};
+    sg_tensor *x = tagged_input(tape);
+    sg_tensor *v = sg_tape_variable(tape, value, gradient, 1, (uint64_t[]){6});
+    v->tag = 1;
+    for (size_t i = 0; i < n_layers; i++)
+        x = parted_layer(tape, x, v, n_says);
+    cr_assert(sg_tape_backward_last(tape, sg_softmax_cross_entropy_forward(tape, x, labels, 2), hear_part, &h, &err) ==
+                  SG_OK,
+              "%s", err.message);
+    cr_assert(h.n == n, "%zu parts were final, wanted %zu", h.n, n);
+    for (size_t i = 0; i < n; i++)
+        cr_assert(memcmp(&h.list[i], &wanted[i], sizeof h.list[i]) == 0, "part %zu: %zu elements from %zu on", i,
+                  h.list[i].n_elems, h.list[i].first);
+    sg_tape_destroy(tape);
+}
+
+Test(tape, parts_of_a_variable_are_final_as_they_are_written)
+{
+    expect_parts(1, 0, (heard_part[]){{1, 0, 6}}, 1);
+    expect_parts(1, 2, (heard_part[]){{1, 0, 2}, {1, 2, 2}, {1, 4, 2}}, 3);
+    expect_parts(1, 3, (heard_part[]){{1, 0, 2}, {1, 2, 2}, {1, 4, 2}}, 3);
+}
+
+/* What the layer that is gone back over first has written is only a summand. */
+Test(tape, parts_of_a_variable_that_is_used_twice_are_final_in_the_layer_that_comes_last)
+{
+    expect_parts(2, 3, (heard_part[]){{1, 0, 2}, {1, 2, 2}, {1, 4, 2}}, 3);
+}
+
+enum { n_inputs = 1000, n_outputs = 300 };
+
+/* What is heard of the parts of one, as it is when it is handed out. */
+typedef struct large {
+    double gradient[n_inputs * n_outputs];
+    size_t n_elems, n_parts;
+} large;
+
+static void keep_part(void *user, const sg_tensor *variable, size_t first, size_t n_elems)
+{
+    large *l = user;
+    cr_assert(first == l->n_elems && n_elems > 0 && n_elems % n_outputs == 0, "%zu elements from %zu on after %zu",
+              n_elems, first, l->n_elems);
+    memcpy(l->gradient + first, (double *)variable->gradient + first, n_elems * sizeof(double));
+    memset((double *)variable->gradient + first, 0xff, n_elems * sizeof(double));
+    l->n_elems += n_elems;
+    l->n_parts++;
+}
+
+Test(tape, the_gradient_of_a_large_weight_comes_in_parts_from_the_first_row_to_the_last)
+{
+    static large got;
+    const sg_kernel *kernel = sg_kernel_ref_double();
+    double *x = sg_fixture_noise("x", (size_t)2 * n_inputs), *w = sg_fixture_noise("w", (size_t)n_inputs * n_outputs);
+    double *b = sg_fixture_noise("b", n_outputs), *dw = sg_fixture_noise("dw", (size_t)n_inputs * n_outputs);
+    double *want = sg_fixture_noise("want", (size_t)n_inputs * n_outputs);
+    sg_error err = {0};
+    sg_tape *tape = sg_tape_create(kernel);
+    sg_tape_begin(tape);
+    sg_tensor *weight = sg_tape_variable(tape, w, dw, 2, (uint64_t[]){n_inputs, n_outputs});
+    sg_tensor *bias = sg_tape_variable(tape, b, NULL, 1, (uint64_t[]){n_outputs});
+    sg_tensor *y =
+        sg_dense_forward(tape, sg_tape_input(tape, x, 2, (uint64_t[]){2, n_inputs}), weight, bias, SG_DENSE_LINEAR);
+    sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, y, labels, 2);
+    cr_assert(sg_tape_backward_last(tape, loss, keep_part, &got, &err) == SG_OK, "%s", err.message);
+    kernel->gemm(true, false, n_inputs, n_outputs, 2, x, y->gradient, false, want);
+    cr_assert(got.n_parts > 1 && got.n_elems == (size_t)n_inputs * n_outputs);
+    cr_assert(memcmp(got.gradient, want, sizeof got.gradient) == 0, "a part was handed out before it was written");
+    sg_tape_destroy(tape);
+    free(x), free(w), free(b), free(dw), free(want);
 }
 
 static void backward_that_fails(sg_tape *tape, const void *state, sg_tensor *output)

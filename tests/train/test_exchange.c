@@ -81,7 +81,8 @@ static void send(setting *s, size_t variable, float gradient, bool left_out)
     sg_error err = {0};
     for (size_t i = 0; i < s->variables[variable].shape[0]; i++)
         s->gradients[variable][i] = gradient;
-    cr_assert_eq(sg_exchange_send(s->exchange, variable, left_out, &err), SG_OK, "%s", err.message);
+    const sg_range all = {.variable = (uint32_t)variable, .n_elems = s->variables[variable].shape[0]};
+    cr_assert_eq(sg_exchange_send(s->exchange, &all, left_out, &err), SG_OK, "%s", err.message);
 }
 
 static void expect_values(const setting *s, size_t variable, float wanted)
@@ -108,6 +109,67 @@ Test(exchange, what_was_waited_for_has_its_next_value)
             expect_values(s, i, (const float[]){-3, -2, 0, -1}[i] * (float)step);
         }
     }
+    setting_close(s);
+}
+
+static void send_part(setting *s, uint64_t first, uint64_t n, float gradient, bool left_out)
+{
+    sg_error err = {0};
+    for (uint64_t i = first; i < first + n; i++)
+        s->gradients[large][i] = gradient;
+    cr_assert_eq(sg_exchange_send(s->exchange, &(sg_range){large, first, n}, left_out, &err), SG_OK, "%s", err.message);
+}
+
+static void expect_large(const setting *s, size_t first, size_t end, float wanted)
+{
+    for (size_t i = first; i < end; i++)
+        cr_assert_eq(s->values[large][i], wanted, "element %zu is %f, wanted %f", i, (double)s->values[large][i],
+                     (double)wanted);
+}
+
+/* Slices have 1024 elements; parts end anywhere. What was sent when most of it was final is not touched any more. */
+Test(exchange, a_large_variable_goes_slice_by_slice_as_its_parts_are_final)
+{
+    static const char *const set[] = {"ps=[127.0.0.1:0]", NULL};
+    static const uint64_t ends[] = {1, 1000, 1024, 1025, 9000, 17 * 1024 + 5, n_large - 1, n_large};
+    setting *s = setting_open(set);
+    declare(s);
+    for (int step = 1; step <= 5; step++) {
+        begin(s);
+        for (size_t i = 0; i < SG_ARRAY_LEN(ends); i++) {
+            const uint64_t first = i == 0 ? 0 : ends[i - 1];
+            send_part(s, first, ends[i] - first, (float)(i + 1), false);
+        }
+        send(s, small, 2, false);
+        send(s, other, 1, false);
+        cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
+        cr_assert_eq(sg_exchange_wait(s->exchange, large, NULL), SG_OK);
+        for (size_t i = 0; i < SG_ARRAY_LEN(ends); i++)
+            expect_large(s, i == 0 ? 0 : ends[i - 1], ends[i], -(float)(i + 1) * (float)step);
+        cr_assert_eq(sg_exchange_finish(s->exchange, NULL), SG_OK);
+        expect_values(s, small, -2 * (float)step);
+        expect_values(s, other, -1 * (float)step);
+    }
+    setting_close(s);
+}
+
+/* The slice in which a part that is left out begins is left out with it. */
+Test(exchange, slices_before_a_part_that_is_left_out_count)
+{
+    static const char *const set[] = {"ps=[127.0.0.1:0]", NULL};
+    setting *s = setting_open(set);
+    declare(s);
+    begin(s);
+    send(s, other, 1, false);
+    send_part(s, 0, 3000, 3, false);
+    send_part(s, 3000, n_large - 3000, 3, true);
+    send(s, small, 2, true);
+    cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
+    cr_assert_eq(sg_exchange_finish(s->exchange, NULL), SG_OK);
+    expect_large(s, 0, 2048, -3);
+    expect_large(s, 2048, n_large, 0);
+    expect_values(s, other, -1);
+    expect_values(s, small, 0);
     setting_close(s);
 }
 
@@ -165,7 +227,7 @@ Test(exchange, destroying_it_does_not_wait_for_other_workers)
     pthread_join(thread, NULL);
     send(s, large, 3, false);
     send(s, small, 2, false);
-    cr_assert_eq(sg_exchange_send(s->exchange, other, false, NULL), SG_OK);
+    cr_assert_eq(sg_exchange_send(s->exchange, &(sg_range){.variable = other, .n_elems = n_small}, false, NULL), SG_OK);
     cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
     sg_exchange_destroy(s->exchange);
     sg_exchange_destroy(NULL);

@@ -174,9 +174,9 @@ static sg_status note_loss(void *user, const sg_step *step, sg_error *err)
     return note(c, "loss", err);
 }
 
-static sg_status note_final(void *user, size_t variable, bool left_out, sg_error *err)
+static sg_status note_final(void *user, const sg_range *part, bool left_out, sg_error *err)
 {
-    return note(user, (char[]){left_out ? 'x' : 'f', (char)('0' + variable), 0}, err);
+    return note(user, (char[]){left_out ? 'x' : 'f', (char)('0' + part->variable), 0}, err);
 }
 
 static void expect_course(const job *j, course *c, float first_value, sg_status wanted, const char *text)

@@ -262,6 +262,85 @@ Test(client, a_push_pull_whose_values_are_not_there_yet_pulls_them)
     push_pull_steps(true);
 }
 
+/* Slices have 16 elements. */
+Test(client, parts_of_a_variable_travel_on_their_own)
+{
+    fill(value, N, 0), fill(other_value, 8, 0), fill(other_gradient, 8, 1);
+    for (int i = 0; i < N; i++)
+        gradient[i] = (float)i;
+    sg_client *client = open_to(ps->address);
+    sg_client_info info;
+    sg_client_get_info(client, &info);
+    cr_assert_eq(info.slice_elems, 0);
+    cr_assert_eq(sg_client_declare(client, variables, 2, NULL), SG_OK);
+    sg_client_get_info(client, &info);
+    cr_assert_eq(info.slice_elems, 16);
+    const sg_range parts[][2] = {{{0, 32, 8}, {1, 0, 8}}, {{0, 0, 16}, {0, 16, 16}}};
+    sg_step step = {0};
+    for (begin(client, &step); step.number < 3; begin(client, &step)) {
+        step.examples = 5;
+        for (size_t i = 0; i < 2; i++) {
+            sg_op *op;
+            sg_error err;
+            cr_assert_eq(sg_client_push_pull_ranges(client, &step, parts[i], 2, &op, &err), SG_OK, "%s", err.message);
+            cr_assert_eq(sg_op_wait(op, UINT64_MAX, NULL), SG_OK);
+            sg_op_destroy(op);
+            const float before = (float)step.number, after = before + 1;
+            cr_assert_eq(value[33], 33 * after);
+            cr_assert_eq(value[31], 31 * (i == 0 ? before : after), "what was not sent has changed");
+            cr_assert_eq(other_value[7], after);
+        }
+    }
+    sg_client_get_info(client, &info);
+    cr_assert_eq(info.pushed_bytes, 3 * (N + 8) * sizeof(float));
+    sg_client_close(client);
+    cr_assert_eq(fake_ps_get(ps, &ps->reported_examples), 15);
+}
+
+static void expect_refused(sg_client *client, const sg_step *step, const sg_range *ranges, size_t n, const char *says)
+{
+    sg_op *op = NULL;
+    sg_error err = {0};
+    cr_assert_eq(sg_client_push_pull_ranges(client, step, ranges, n, &op, &err), SG_INVALID, "%s", says);
+    cr_assert_not_null(strstr(err.message, says), "'%s' lacks '%s'", err.message, says);
+    cr_assert_null(op);
+}
+
+Test(client, parts_with_other_bounds_than_slices_are_refused_and_harm_nothing)
+{
+    fill(value, N, 0), fill(gradient, N, 1);
+    sg_client *client = open_to(ps->address);
+    sg_step step = {.examples = 1};
+    expect_refused(client, &step, &(sg_range){0, 0, N}, 1, "declare");
+    cr_assert_eq(sg_client_declare(client, variables, 1, NULL), SG_OK);
+    begin(client, &step);
+    expect_refused(client, &step, &(sg_range){1, 0, 8}, 1, "variable 1 does not exist");
+    const sg_range bad[] = {{0, 1, 15},  {0, 0, 15},          {0, 0, 0},          {0, N, 0},
+                            {0, 16, 25}, {0, 0, N + 8},       {0, 48, 16},        {0, UINT64_MAX - 15, 16},
+                            {0, 32, 7},  {0, 16, UINT64_MAX}, {0, 0, UINT64_MAX}, {0, UINT64_MAX, 1}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(bad); i++)
+        expect_refused(client, &step, &bad[i], 1, "ends at a multiple of 16");
+    expect_refused(client, &step, (sg_range[]){{0, 0, 32}, {0, 16, 16}}, 2, "twice");
+    expect_refused(client, &step, (sg_range[]){{0, 0, N}, {0, 0, N}}, 2, "more than all");
+    step.group = 1;
+    expect_refused(client, &step, &(sg_range){0, 0, N}, 1, "group 1");
+    step.group = 0;
+    sg_op *op, *rest;
+    cr_assert_eq(sg_client_push_pull_ranges(client, &step, &(sg_range){0, 16, 16}, 1, &op, NULL), SG_OK);
+    expect_refused(client, &step, &(sg_range){0, 0, N}, 1, "was pushed at step 0 before");
+    cr_assert_eq(sg_client_push_pull_ranges(client, &step, (sg_range[]){{0, 32, 8}, {0, 0, 16}}, 2, &rest, NULL),
+                 SG_OK);
+    cr_assert_eq(sg_op_wait(op, UINT64_MAX, NULL), SG_OK);
+    cr_assert_eq(sg_op_wait(rest, UINT64_MAX, NULL), SG_OK);
+    sg_op_destroy(op);
+    sg_op_destroy(rest);
+    begin(client, &step);
+    cr_assert_eq(step.number, 1);
+    for (int i = 0; i < N; i++)
+        cr_assert_eq(value[i], 1);
+    sg_client_close(client);
+}
+
 Test(client, a_step_begins_while_its_values_are_on_their_way_if_the_caller_wants_it)
 {
     fake_ps_set(ps, bare_answers, true);
@@ -303,8 +382,11 @@ static void steps_of_every_kind(sg_client *client, int n)
             continue;
         }
         sg_op *ops[2];
+        const sg_range parts[2][2] = {{{0, 16, N - 16}, {1, 0, 8}}, {{0, 0, 16}, {0}}};
         for (uint32_t k = 0; k < 2; k++)
-            SG_ASSERT(sg_client_push_pull(client, &step, &k, 1, &ops[k], NULL) == SG_OK);
+            SG_ASSERT((i % 3 == 1
+                           ? sg_client_push_pull(client, &step, &k, 1, &ops[k], NULL)
+                           : sg_client_push_pull_ranges(client, &step, parts[k], 2 - k, &ops[k], NULL)) == SG_OK);
         for (uint32_t k = 0; k < 2; k++) {
             SG_ASSERT(sg_op_wait(ops[k], UINT64_MAX, NULL) == SG_OK);
             sg_op_destroy(ops[k]);

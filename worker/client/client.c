@@ -405,6 +405,7 @@ void sg_client_get_info(sg_client *client, sg_client_info *info)
         .pushed_bytes = client->pushed_bytes,
         .pulled_bytes = client->pulled_bytes,
         .non_finite = facts.non_finite + client->non_finite,
+        .slice_elems = client->groups == NULL ? 0 : sg_session_plan(client->session)->slice_bytes / sizeof(float),
     };
     sg_client_unlock(client);
 }

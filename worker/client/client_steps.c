@@ -258,6 +258,19 @@ sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err)
 
 /* --- its pieces ------------------------------------------------------------------------------------------------ */
 
+static sg_status variable_check(const sg_client *client, const sg_step *step, uint32_t index, sg_error *err)
+{
+    const sg_plan *plan = sg_session_plan(client->session);
+    if (index >= plan->n_variables)
+        return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " does not exist: there are %" PRIu32, index,
+                            plan->n_variables);
+    const sg_variable *variable = &client->variables[index];
+    if (variable->group != step->group)
+        return sg_error_set(err, SG_INVALID, "variable '%s' belongs to group %" PRIu32 ", the step to %" PRIu32,
+                            variable->name, variable->group, step->group);
+    return SG_OK;
+}
+
 /* With the lock held: the slices of these variables, freed by sg_pool_free. */
 static sg_status slices_of(const sg_client *client, const sg_step *step, const uint32_t *variables, size_t n,
                            uint32_t **slices, size_t *n_slices, sg_error *err)
@@ -268,15 +281,10 @@ static sg_status slices_of(const sg_client *client, const sg_step *step, const u
                             plan->n_variables);
     size_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t index = variables[i];
-        if (index >= plan->n_variables)
-            return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " does not exist: there are %" PRIu32, index,
-                                plan->n_variables);
-        const sg_variable *variable = &client->variables[index];
-        if (variable->group != step->group)
-            return sg_error_set(err, SG_INVALID, "variable '%s' belongs to group %" PRIu32 ", the step to %" PRIu32,
-                                variable->name, variable->group, step->group);
-        most += plan->variables[index].n_slices;
+        const sg_status status = variable_check(client, step, variables[i], err);
+        if (status != SG_OK)
+            return status;
+        most += plan->variables[variables[i]].n_slices;
     }
     *slices = sg_pool_alloc(client->pool, most * sizeof **slices);
     *n_slices = 0;
@@ -284,6 +292,53 @@ static sg_status slices_of(const sg_client *client, const sg_step *step, const u
         const sg_plan_variable *variable = &plan->variables[variables[i]];
         for (uint32_t k = 0; k < variable->n_slices; k++)
             (*slices)[(*n_slices)++] = variable->first_slice + k;
+    }
+    return SG_OK;
+}
+
+static sg_status range_check(const sg_client *client, const sg_step *step, const sg_range *range, sg_error *err)
+{
+    const sg_status status = variable_check(client, step, range->variable, err);
+    if (status != SG_OK)
+        return status;
+    const sg_plan *plan = sg_session_plan(client->session);
+    const uint64_t n = plan->variables[range->variable].n_elems;
+    const uint64_t slice_elems = plan->slice_bytes / sizeof(float);
+    const uint64_t first = range->first_elem;
+    const bool inside = first < n && range->n_elems > 0 && range->n_elems <= n - first;
+    const bool cut =
+        inside && first % slice_elems == 0 && (first + range->n_elems == n || range->n_elems % slice_elems == 0);
+    if (!cut)
+        return sg_error_set(err, SG_INVALID,
+                            "%" PRIu64 " elements of variable '%s' from %" PRIu64 " on: it has %" PRIu64
+                            ", and a part begins and ends at a multiple of %" PRIu64 " or where the variable ends",
+                            range->n_elems, client->variables[range->variable].name, first, n, slice_elems);
+    return SG_OK;
+}
+
+/* The same for parts of variables. */
+static sg_status slices_of_ranges(const sg_client *client, const sg_step *step, const sg_range *ranges, size_t n,
+                                  uint32_t **slices, size_t *n_slices, sg_error *err)
+{
+    const sg_plan *plan = sg_session_plan(client->session);
+    const uint64_t slice_elems = plan->slice_bytes / sizeof(float);
+    size_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        const sg_status status = range_check(client, step, &ranges[i], err);
+        if (status != SG_OK)
+            return status;
+        most += (size_t)((ranges[i].n_elems + slice_elems - 1) / slice_elems);
+        if (most > plan->n_slices)
+            return sg_error_set(err, SG_INVALID, "the parts in the list are more than all variables together");
+    }
+    *slices = sg_pool_alloc(client->pool, most * sizeof **slices);
+    *n_slices = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t first =
+            plan->variables[ranges[i].variable].first_slice + (uint32_t)(ranges[i].first_elem / slice_elems);
+        const uint32_t n_of_it = (uint32_t)((ranges[i].n_elems + slice_elems - 1) / slice_elems);
+        for (uint32_t k = 0; k < n_of_it; k++)
+            (*slices)[(*n_slices)++] = first + k;
     }
     return SG_OK;
 }
@@ -324,6 +379,24 @@ sg_status sg_client_push_pull(sg_client *client, const sg_step *step, const uint
                               sg_op **op, sg_error *err)
 {
     return send_begin(client, step, variables, n_variables, sg_session_push_pull, op, err);
+}
+
+sg_status sg_client_push_pull_ranges(sg_client *client, const sg_step *step, const sg_range *ranges, size_t n_ranges,
+                                     sg_op **op, sg_error *err)
+{
+    uint32_t *slices = NULL;
+    size_t n_slices = 0;
+    sg_client_lock(client);
+    sg_status status = group_check(client, step, err);
+    if (status == SG_OK)
+        status = slices_of_ranges(client, step, ranges, n_ranges, &slices, &n_slices, err);
+    if (status == SG_OK)
+        status = push_begin(client, sg_session_push_pull, step, step->examples, slices, n_slices, op, err);
+    if (status == SG_OK)
+        step_note(client, step);
+    sg_client_unlock(client);
+    sg_pool_free(slices);
+    return status;
 }
 
 sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,

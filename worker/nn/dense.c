@@ -1,6 +1,10 @@
 /* worker/nn/dense.c - the fully connected layer, bias and relu fused into the passes around the matrix products. */
 #include "worker/nn/layers.h"
 
+/* The gradient of a larger weight is written in blocks of at least so much, each final before the next is begun. They
+ * depend on the shape alone: so whoever listens, results are the same. */
+#define BLOCK_BYTES ((size_t)512 << 10)
+
 typedef struct dense {
     sg_tensor *x, *weight, *bias;
     sg_dense_activation activation;
@@ -26,14 +30,28 @@ static void dense_backward(sg_tape *tape, const void *state, sg_tensor *y)
         kernel->gemm(false, true, rows, inputs, outputs, y->gradient, d->weight->value, accumulate, dx);
 }
 
+/* A multiple of SG_KERNEL_BLOCK_ROWS. */
+static size_t block_rows(const sg_kernel *kernel, size_t outputs)
+{
+    const size_t unit_bytes = SG_KERNEL_BLOCK_ROWS * outputs * kernel->elem_bytes;
+    const size_t n_units = unit_bytes ? (BLOCK_BYTES + unit_bytes - 1) / unit_bytes : 1;
+    return n_units * SG_KERNEL_BLOCK_ROWS;
+}
+
 static void dense_backward_weight(sg_tape *tape, const void *state, sg_tensor *y)
 {
     const dense *d = state;
+    const sg_kernel *kernel = sg_tape_kernel(tape);
+    const size_t inputs = d->weight->shape[0], outputs = d->weight->shape[1];
+    const size_t n_rows = block_rows(kernel, outputs);
     bool accumulate;
     void *dweight = sg_tape_gradient(tape, d->weight, &accumulate);
-    if (dweight)
-        sg_tape_kernel(tape)->gemm(true, false, d->weight->shape[0], d->weight->shape[1], d->x->shape[0], d->x->value,
-                                   y->gradient, accumulate, dweight);
+    for (size_t first = 0; dweight && first < inputs; first += n_rows) {
+        const size_t n = inputs - first < n_rows ? inputs - first : n_rows;
+        kernel->gemm_rows(true, false, inputs, outputs, d->x->shape[0], first, n, d->x->value, y->gradient, accumulate,
+                          dweight);
+        sg_tape_part_written(tape, d->weight, (first + n) * outputs);
+    }
 }
 
 static bool shapes_fit(const sg_tensor *x, const sg_tensor *weight, const sg_tensor *bias)

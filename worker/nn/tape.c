@@ -2,7 +2,8 @@
  *
  * Going back visits the steps in the opposite order, so when a step is reached all that use its output have added
  * their part. Where a loss does not lead, no gradient was written in this backward pass, and the step is skipped. A
- * variable is final when all steps that use it have been gone back over, which it counts.
+ * variable is final when all steps that use it have been gone back over, which it counts; while the last one of them
+ * writes its gradient, the part that is written is.
  *
  * What a step does for its variables alone is put off for two steps: so the first steps of a pass are finished last,
  * but in their own order. The variables that the next forward pass reads first are then not the last to be final, and
@@ -17,7 +18,13 @@ typedef struct variable {
     struct variable *earlier;
     size_t n_uses;   /* by steps */
     size_t n_wanted; /* uses that this backward pass has not been gone back over yet */
+    size_t n_told;   /* elements that were said to be final in this backward pass */
 } variable;
+
+typedef struct listener {
+    sg_tape_final_fn fn; /* NULL: nobody wants to know, since other backward passes may follow */
+    void *user;
+} listener;
 
 typedef struct step {
     struct step *earlier;
@@ -35,6 +42,7 @@ struct sg_tape {
     variable *last_variable;
     uint32_t backward_pass; /* number of the backward pass under way, or of the last one since begin */
     bool had_last;          /* that was the last one, by the user's word */
+    listener listener;      /* of the backward pass under way */
     sg_error error;         /* code SG_OK: none */
 };
 
@@ -204,13 +212,26 @@ void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate)
     return input->gradient;
 }
 
-typedef struct listener {
-    sg_tape_final_fn fn; /* NULL: nobody wants to know, since other backward passes may follow */
-    void *user;
-} listener;
+/* The first n_elems of it are final. */
+static void tell(sg_tape *tape, variable *v, size_t n_elems)
+{
+    const size_t first = v->n_told;
+    if (!tape->listener.fn)
+        return;
+    v->n_told = n_elems;
+    tape->listener.fn(tape->listener.user, &v->tensor, first, n_elems - first);
+}
+
+void sg_tape_part_written(sg_tape *tape, sg_tensor *written, size_t n_elems)
+{
+    SG_ASSERT(written->is_variable && n_elems <= written->n_elems);
+    variable *v = (variable *)written;
+    if (v->n_wanted == 1 && n_elems > v->n_told && n_elems < written->n_elems)
+        tell(tape, v, n_elems);
+}
 
 /* Nothing will be added to its gradient in this backward pass: it is zero if nothing was. */
-static void conclude(sg_tape *tape, variable *v, const listener *to)
+static void conclude(sg_tape *tape, variable *v)
 {
     bool accumulate;
     void *gradient = sg_tape_gradient(tape, &v->tensor, &accumulate);
@@ -218,46 +239,47 @@ static void conclude(sg_tape *tape, variable *v, const listener *to)
         return;
     if (!accumulate)
         tape->kernel->fill(v->tensor.n_elems, 0, gradient);
-    if (to->fn)
-        to->fn(to->user, &v->tensor);
+    tell(tape, v, v->tensor.n_elems);
 }
 
 /* The second half of going back over a step. */
-static void finish_step(sg_tape *tape, const step *s, const listener *to)
+static void finish_step(sg_tape *tape, const step *s)
 {
     if (s->backward_variables && s->output->written_in == tape->backward_pass && tape->error.code == SG_OK)
         s->backward_variables(tape, s->state, s->output);
     for (size_t i = 0; i < s->n_variables && tape->error.code == SG_OK; i++)
         if (--s->variables[i]->n_wanted == 0)
-            conclude(tape, s->variables[i], to);
+            conclude(tape, s->variables[i]);
 }
 
-static void go_back(sg_tape *tape, const listener *to)
+static void go_back(sg_tape *tape)
 {
-    for (variable *v = tape->last_variable; v; v = v->earlier)
+    for (variable *v = tape->last_variable; v; v = v->earlier) {
         v->n_wanted = v->n_uses;
+        v->n_told = 0;
+    }
     const step *newest = NULL, *before = NULL; /* gone back over by half */
     for (const step *s = tape->last_step; s && tape->error.code == SG_OK; s = s->earlier) {
         if (s->output->written_in == tape->backward_pass)
             s->backward(tape, s->state, s->output);
         const step *due = s->backward_variables ? before : s;
         if (due)
-            finish_step(tape, due, to);
+            finish_step(tape, due);
         if (s->backward_variables) {
             before = newest;
             newest = s;
         }
     }
     if (newest)
-        finish_step(tape, newest, to);
+        finish_step(tape, newest);
     if (before)
-        finish_step(tape, before, to);
+        finish_step(tape, before);
     for (variable *v = tape->last_variable; v && tape->error.code == SG_OK; v = v->earlier)
         if (v->n_uses == 0)
-            conclude(tape, v, to);
+            conclude(tape, v);
 }
 
-static sg_status backward(sg_tape *tape, const sg_tensor *loss, const listener *to, sg_error *err)
+static sg_status backward(sg_tape *tape, const sg_tensor *loss, listener to, sg_error *err)
 {
     if (!loss)
         sg_tape_fail(tape, SG_INVALID, "no loss to go back from");
@@ -268,25 +290,26 @@ static sg_status backward(sg_tape *tape, const sg_tensor *loss, const listener *
     if (!loss || tape->error.code != SG_OK)
         return sg_tape_check(tape, err);
     tape->backward_pass++;
-    tape->had_last = to->fn != NULL;
+    tape->had_last = to.fn != NULL;
+    tape->listener = to;
     bool accumulate = false;
     sg_tensor *seed = (sg_tensor *)(uintptr_t)loss; /* the tape's own tensor */
     void *gradient = sg_tape_gradient(tape, seed, &accumulate);
     if (gradient)
         tape->kernel->fill(1, 1, gradient);
-    go_back(tape, to);
+    go_back(tape);
     return sg_tape_check(tape, err);
 }
 
 sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_error *err)
 {
-    return backward(tape, loss, &(listener){0}, err);
+    return backward(tape, loss, (listener){0}, err);
 }
 
 sg_status sg_tape_backward_last(sg_tape *tape, const sg_tensor *loss, sg_tape_final_fn on_final, void *user,
                                 sg_error *err)
 {
-    return backward(tape, loss, &(listener){.fn = on_final, .user = user}, err);
+    return backward(tape, loss, (listener){.fn = on_final, .user = user}, err);
 }
 
 double sg_tape_get(const sg_tape *tape, const sg_tensor *tensor, size_t index)

@@ -26,8 +26,9 @@
  * Gradients: no gradient is computed for what needs none (inputs, frozen variables, and whatever depends on these
  * alone). A backward pass adds to the gradients of earlier ones since sg_tape_begin, so a step may have several
  * losses; the first overwrites what the buffers held before. A variable on the tape that no loss depends on gets zeros.
- * sg_tape_backward_last says of each variable when its gradient is final, so that it can be sent while others are still
- * computed. What is trained against each other (two groups) has a pass each, in which the other's variables are frozen.
+ * sg_tape_backward_last says of each variable when its gradient, or a part of it, is final, so that it can be sent
+ * while the rest is still computed. What is trained against each other (two groups) has a pass each, in which the
+ * other's variables are frozen.
  *
  * Threads: one user at a time; any number of tapes. */
 #ifndef SG_WORKER_NN_TAPE_H
@@ -67,11 +68,13 @@ sg_tensor *sg_tape_variable(sg_tape *tape, void *value, void *gradient, uint32_t
 
 /* Fills the gradients of all variables that `loss` (one element) depends on. Returns the pass's first failure. */
 SG_MUST_USE sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_error *err);
-/* The same for the last loss since sg_tape_begin: no other backward pass may follow. Each variable that has a gradient
- * is handed to `on_final` once, as soon as its gradient is final and this pass reads its value no more: both may be
- * overwritten then. The variables of the last layers come first; those of the first two at the end, in their own order.
- * on_final may not use the tape. After a failure the rest is not handed out. */
-typedef void (*sg_tape_final_fn)(void *user, const sg_tensor *variable);
+/* The same for the last loss since sg_tape_begin: no other backward pass may follow. Elements [first, first + n_elems)
+ * of each variable that has a gradient are handed to `on_final` as soon as their gradients are final and this pass
+ * reads their values no more: both may be overwritten then. Mostly that is a variable as a whole; a large one may come
+ * in parts, from its first element to its last, none left out and none twice. The variables of the last layers come
+ * first; those of the first two at the end, in their own order. on_final may not use the tape. After a failure the rest
+ * is not handed out. */
+typedef void (*sg_tape_final_fn)(void *user, const sg_tensor *variable, size_t first, size_t n_elems);
 SG_MUST_USE sg_status sg_tape_backward_last(sg_tape *tape, const sg_tensor *loss, sg_tape_final_fn on_final, void *user,
                                             sg_error *err);
 /* The pass's first failure so far; SG_OK if there is none. */
@@ -113,5 +116,9 @@ void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer);
 /* For a backward function: where to write the gradient of one of the layer's inputs, and whether to add to it or to
  * overwrite. NULL where none is needed: skip the work. */
 void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate);
+
+/* For backward_variables, which may write the gradient of a large variable part by part: the first n_elems have been
+ * written, and the layer reads their values no more. It need not be said of the last part. */
+void sg_tape_part_written(sg_tape *tape, sg_tensor *variable, size_t n_elems);
 
 #endif

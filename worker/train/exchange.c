@@ -1,5 +1,5 @@
-/* worker/train/exchange.c - see exchange.h. Variables that are final one after the other go in one op until there is
- * enough for a message; the ops of a step are kept in the order in which they began. */
+/* worker/train/exchange.c - see exchange.h. What is final one after the other goes in one op until there is enough for
+ * a message; the ops of a step are kept in the order in which they began. */
 #include "worker/train/exchange.h"
 
 #include <stdlib.h>
@@ -8,38 +8,47 @@
 
 /* Enough to be worth a call: what a call costs is about the time in which so many bytes travel. */
 #define ENOUGH_BYTES ((size_t)64 << 10)
-#define NO_OP        SIZE_MAX
+
+typedef struct variable {
+    uint64_t n_elems;
+    bool trained;
+    /* of this step */
+    uint64_t n_gathered;   /* elements that were gathered, or sent already */
+    size_t n_ops, last_op; /* the ops in which it travels are among the n_ops up to last_op; 0: none */
+} variable;
 
 struct sg_exchange {
     sg_client *client;
+    uint64_t slice_elems;
+    variable *variables; /* [n_variables] */
     size_t n_variables;
-    size_t *n_bytes;  /* [n_variables] */
-    size_t n_trained; /* those that are not frozen */
 
     sg_step step;
     bool left_out;
-    uint32_t *gathered; /* [n_gathered] variables that wait to be sent */
-    size_t n_gathered, gathered_bytes, n_sent;
+    sg_range *gathered; /* [n_gathered] what waits to be sent, at most one part of a variable */
+    size_t n_gathered, gathered_bytes;
 
-    sg_op **ops; /* [n_ops], at most n_variables; NULL: over */
+    sg_op **ops; /* [n_ops], at most one for each slice; NULL: over */
     size_t n_ops;
-    size_t *op_of; /* [n_variables] index of the op in which it travels, or NO_OP */
 };
 
 sg_exchange *sg_exchange_create(sg_client *client, const sg_variable *variables, size_t n_variables)
 {
     sg_exchange *x = sg_xcalloc(1, sizeof(*x));
     x->client = client;
+    sg_client_info info;
+    sg_client_get_info(client, &info);
+    SG_ASSERT(info.slice_elems > 0);
+    x->slice_elems = info.slice_elems;
     x->n_variables = n_variables;
-    x->n_bytes = sg_xcalloc(n_variables, sizeof(*x->n_bytes));
+    x->variables = sg_xcalloc(n_variables, sizeof(*x->variables));
     x->gathered = sg_xcalloc(n_variables, sizeof(*x->gathered));
-    x->ops = sg_xcalloc(n_variables, sizeof(sg_op *));
-    x->op_of = sg_xcalloc(n_variables, sizeof(*x->op_of));
+    size_t n_slices = 0;
     for (size_t i = 0; i < n_variables; i++) {
-        x->n_bytes[i] = sg_workload_n_elems(&variables[i]) * sizeof(float);
-        x->op_of[i] = NO_OP;
-        x->n_trained += !variables[i].frozen;
+        x->variables[i] = (variable){.n_elems = sg_workload_n_elems(&variables[i]), .trained = !variables[i].frozen};
+        n_slices += (size_t)(x->variables[i].n_elems / x->slice_elems) + 1;
     }
+    x->ops = sg_xcalloc(n_slices, sizeof(sg_op *));
     return x;
 }
 
@@ -54,7 +63,7 @@ void sg_exchange_reset(sg_exchange *x)
     }
     x->n_ops = x->n_gathered = x->gathered_bytes = 0;
     for (size_t i = 0; i < x->n_variables; i++)
-        x->op_of[i] = NO_OP;
+        x->variables[i].n_ops = 0;
 }
 
 void sg_exchange_destroy(sg_exchange *x)
@@ -62,10 +71,9 @@ void sg_exchange_destroy(sg_exchange *x)
     if (x == NULL)
         return;
     sg_exchange_reset(x);
-    free(x->n_bytes);
+    free(x->variables);
     free(x->gathered);
     free(x->ops);
-    free(x->op_of);
     free(x);
 }
 
@@ -74,7 +82,8 @@ void sg_exchange_begin(sg_exchange *x, const sg_step *step)
     SG_ASSERT(x->n_ops == 0 && x->n_gathered == 0);
     x->step = *step;
     x->left_out = false;
-    x->n_sent = 0;
+    for (size_t i = 0; i < x->n_variables; i++)
+        x->variables[i].n_gathered = 0;
 }
 
 static sg_status send_gathered(sg_exchange *x, sg_error *err)
@@ -84,34 +93,54 @@ static sg_status send_gathered(sg_exchange *x, sg_error *err)
     sg_step step = x->step;
     if (x->left_out)
         step.examples = 0;
-    sg_status status = sg_client_push_pull(x->client, &step, x->gathered, x->n_gathered, &x->ops[x->n_ops], err);
+    sg_status status = sg_client_push_pull_ranges(x->client, &step, x->gathered, x->n_gathered, &x->ops[x->n_ops], err);
     if (status != SG_OK)
         return status;
-    for (size_t i = 0; i < x->n_gathered; i++)
-        x->op_of[x->gathered[i]] = x->n_ops;
+    for (size_t i = 0; i < x->n_gathered; i++) {
+        variable *v = &x->variables[x->gathered[i].variable];
+        v->n_ops = v->n_ops == 0 ? 1 : v->n_ops + x->n_ops - v->last_op;
+        v->last_op = x->n_ops;
+    }
     x->n_ops++;
-    x->n_sent += x->n_gathered;
     x->n_gathered = 0;
     x->gathered_bytes = 0;
     return SG_OK;
 }
 
-sg_status sg_exchange_send(sg_exchange *x, size_t variable, bool left_out, sg_error *err)
+/* The variable is final up to n_final: its slices that are so by now are gathered. */
+static void gather(sg_exchange *x, uint32_t index, uint64_t n_final)
 {
-    SG_ASSERT(variable < x->n_variables && x->op_of[variable] == NO_OP);
+    variable *v = &x->variables[index];
+    const uint64_t first = v->n_gathered;
+    const uint64_t n = (n_final == v->n_elems ? n_final : n_final - n_final % x->slice_elems) - first;
+    if (n == 0)
+        return;
+    if (x->n_gathered > 0 && x->gathered[x->n_gathered - 1].variable == index)
+        x->gathered[x->n_gathered - 1].n_elems += n;
+    else
+        x->gathered[x->n_gathered++] = (sg_range){.variable = index, .first_elem = first, .n_elems = n};
+    x->gathered_bytes += n * sizeof(float);
+    v->n_gathered += n;
+}
+
+sg_status sg_exchange_send(sg_exchange *x, const sg_range *part, bool left_out, sg_error *err)
+{
+    const uint64_t n_final = part->first_elem + part->n_elems;
+    SG_ASSERT(part->variable < x->n_variables && n_final <= x->variables[part->variable].n_elems);
+    SG_ASSERT(part->first_elem >= x->variables[part->variable].n_gathered);
     sg_status status = left_out && !x->left_out ? send_gathered(x, err) : SG_OK;
     if (status != SG_OK)
         return status;
     x->left_out = left_out;
-    x->gathered[x->n_gathered++] = (uint32_t)variable;
-    x->gathered_bytes += x->n_bytes[variable];
+    gather(x, part->variable, n_final);
     return x->gathered_bytes >= ENOUGH_BYTES ? send_gathered(x, err) : SG_OK;
 }
 
 sg_status sg_exchange_flush(sg_exchange *x, sg_error *err)
 {
     sg_status status = send_gathered(x, err);
-    SG_ASSERT(status != SG_OK || x->n_sent == x->n_trained);
+    for (size_t i = 0; i < x->n_variables; i++)
+        SG_ASSERT(status != SG_OK || !x->variables[i].trained || x->variables[i].n_gathered == x->variables[i].n_elems);
     return status;
 }
 
@@ -125,10 +154,14 @@ static sg_status end_op(sg_exchange *x, size_t index, sg_error *err)
     return status;
 }
 
-sg_status sg_exchange_wait(sg_exchange *x, size_t variable, sg_error *err)
+sg_status sg_exchange_wait(sg_exchange *x, size_t index, sg_error *err)
 {
-    SG_ASSERT(variable < x->n_variables);
-    return x->op_of[variable] == NO_OP ? SG_OK : end_op(x, x->op_of[variable], err);
+    SG_ASSERT(index < x->n_variables);
+    variable *v = &x->variables[index];
+    sg_status status = SG_OK;
+    for (; v->n_ops > 0 && status == SG_OK; v->n_ops--)
+        status = end_op(x, v->last_op + 1 - v->n_ops, err);
+    return status;
 }
 
 sg_status sg_exchange_finish(sg_exchange *x, sg_error *err)
@@ -140,6 +173,6 @@ sg_status sg_exchange_finish(sg_exchange *x, sg_error *err)
     }
     x->n_ops = 0;
     for (size_t i = 0; i < x->n_variables; i++)
-        x->op_of[i] = NO_OP;
+        x->variables[i].n_ops = 0;
     return SG_OK;
 }

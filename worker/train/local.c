@@ -56,13 +56,13 @@ void sg_local_destroy(sg_local *l)
     free(l);
 }
 
-/* An on_final hook: the variable is updated on the spot, while its gradient is in the cache. One that is left out
- * counts as a step, as on a ps. */
-static sg_status update_variable(void *user, size_t index, bool left_out, sg_error *err)
+/* An on_final hook: the part is updated on the spot, while its gradient is in the cache. One that is left out counts as
+ * a step, as on a ps. */
+static sg_status update_part(void *user, const sg_range *part, bool left_out, sg_error *err)
 {
     (void)err;
     sg_local *l = user;
-    const sg_variable *variable = &l->workload->model->variables[index];
+    const sg_variable *variable = &l->workload->model->variables[part->variable];
     const sg_config *config = l->workload->config;
     if (left_out)
         return SG_OK;
@@ -76,11 +76,15 @@ static sg_status update_variable(void *user, size_t index, bool left_out, sg_err
                         .beta2 = (float)config->update.beta2,
                         .epsilon = (float)config->update.epsilon,
                         .count = l->step.number + 1};
-    size_t n_elems = sg_workload_n_elems(variable);
+    float *value = variable->value + part->first_elem;
+    float *slots[SG_UPDATE_MAX_SLOTS] = {NULL};
+    for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++)
+        slots[i] = l->slots[part->variable][i] != NULL ? l->slots[part->variable][i] + part->first_elem : NULL;
     sg_span span;
-    sg_update_part whole = {.gradient = sg_span_reader_of_array(&span, variable->gradient, n_elems * sizeof(float)),
+    sg_update_part whole = {.gradient = sg_span_reader_of_array(&span, variable->gradient + part->first_elem,
+                                                                part->n_elems * sizeof(float)),
                             .scale = 1};
-    sg_update_apply(&update, n_elems, variable->value, variable->value, l->slots[index], &whole, 1);
+    sg_update_apply(&update, part->n_elems, value, value, slots, &whole, 1);
     return SG_OK;
 }
 
@@ -91,7 +95,7 @@ sg_status sg_local_step(sg_local *l, uint64_t number, sg_step *step, sg_error *e
                         .rank = 0,
                         .size = 1,
                         .learning_rate = sg_schedule_rate(l->workload->config, number)};
-    sg_workload_hooks hooks = {.on_final = update_variable, .user = l};
+    sg_workload_hooks hooks = {.on_final = update_part, .user = l};
     sg_status status = sg_workload_gradient(l->workload, &l->step, number + 1, &hooks, err);
     *step = l->step;
     return status;

@@ -129,10 +129,10 @@ static sg_status on_loss(void *user, const sg_step *step, sg_error *err)
     return status;
 }
 
-static sg_status on_final(void *user, size_t variable, bool left_out, sg_error *err)
+static sg_status on_final(void *user, const sg_range *part, bool left_out, sg_error *err)
 {
     sg_trainer *t = user;
-    return sg_exchange_send(t->exchange, variable, left_out, err);
+    return sg_exchange_send(t->exchange, part, left_out, err);
 }
 
 static sg_status do_step(sg_trainer *t, uint64_t next, sg_error *err)

@@ -120,17 +120,20 @@ typedef struct way_back {
     sg_error error;
 } way_back;
 
-static void take_final(void *user, const sg_tensor *variable)
+static void take_final(void *user, const sg_tensor *variable, size_t first, size_t n_elems)
 {
     way_back *way = user;
     if (way->status != SG_OK)
         return;
-    if (way->look && !way->left_out && !sg_update_copy_is_finite(variable->gradient, NULL, variable->n_elems)) {
+    if (way->look && !way->left_out &&
+        !sg_update_copy_is_finite((const float *)variable->gradient + first, NULL, n_elems)) {
         way->left_out = true;
         tell_non_finite(way->workload, way->step, way->workload->model->variables[variable->tag].name);
     }
     if (way->hooks->on_final != NULL)
-        way->status = way->hooks->on_final(way->hooks->user, variable->tag, way->left_out, &way->error);
+        way->status = way->hooks->on_final(
+            way->hooks->user, &(sg_range){.variable = (uint32_t)variable->tag, .first_elem = first, .n_elems = n_elems},
+            way->left_out, &way->error);
 }
 
 static sg_status go_back(sg_workload *w, const sg_tensor *mean, const sg_step *step, const sg_workload_hooks *hooks,

@@ -46,10 +46,10 @@ typedef struct sg_workload_hooks {
     sg_status (*before_read)(void *user, size_t variable, sg_error *err);
     /* Between the forward and the backward pass: step->loss and step->examples are filled in. */
     sg_status (*on_loss)(void *user, const sg_step *step, sg_error *err);
-    /* As soon as a variable's gradient is final and its value is read no more, those of the last layers first; for each
-     * that is not frozen. left_out: the gradient is not to count, since it, one before it or the loss is not finite
-     * (update.non_finite: skip). */
-    sg_status (*on_final)(void *user, size_t variable, bool left_out, sg_error *err);
+    /* As soon as the gradient of a variable, or of the next part of a large one, is final and its values are read no
+     * more, those of the last layers first; for each that is not frozen (see sg_tape_final_fn). left_out: it is not to
+     * count, since it, one before it or the loss is not finite (update.non_finite: skip). */
+    sg_status (*on_final)(void *user, const sg_range *part, bool left_out, sg_error *err);
     void *user;
 } sg_workload_hooks;
 

@@ -143,6 +143,20 @@ SG_API SG_MUST_USE sg_status sg_client_pull(sg_client *client, const sg_step *st
 SG_API SG_MUST_USE sg_status sg_client_push_pull(sg_client *client, const sg_step *step, const uint32_t *variables,
                                                  size_t n_variables, sg_op **op, sg_error *err);
 
+/* A part of a variable: elements [first_elem, first_elem + n_elems) in C order. It begins at a multiple of
+ * sg_client_info.slice_elems, and ends at one or where the variable ends. */
+typedef struct sg_range {
+    uint32_t variable; /* index in the declared list */
+    uint64_t first_elem, n_elems;
+} sg_range;
+
+/* sg_client_push_pull for parts of variables, so that the first elements of a large one may travel while the gradients
+ * of the others are computed. Of a variable the elements of each slice may be pushed once per step; after parts that
+ * together are all of it, the variable is pushed. INVALID, and nothing is sent, for a part that is empty, has other
+ * bounds, or has elements that were pushed at this step or stand in the list twice. */
+SG_API SG_MUST_USE sg_status sg_client_push_pull_ranges(sg_client *client, const sg_step *step, const sg_range *ranges,
+                                                        size_t n_ranges, sg_op **op, sg_error *err);
+
 /* Waits until the op is complete or timeout_ms have passed (0: looks only; UINT64_MAX: no limit). SG_TIMEOUT: it is not
  * complete and goes on; the message says for whom it waits. May be called again and from several threads. */
 SG_API SG_MUST_USE sg_status sg_op_wait(sg_op *op, uint64_t timeout_ms, sg_error *err);
@@ -158,7 +172,8 @@ typedef struct sg_client_info {
     bool sync;        /* false: async or ssp */
     const char *mode; /* "sync", "async" or "ssp"; static storage */
     uint64_t pushed_bytes, pulled_bytes;
-    uint64_t non_finite; /* contributions of this client that counted with weight 0 */
+    uint64_t non_finite;  /* contributions of this client that counted with weight 0 */
+    uint64_t slice_elems; /* of a variable; its last slice may be shorter. 0 before the variables are declared */
 } sg_client_info;
 SG_API void sg_client_get_info(sg_client *client, sg_client_info *info);
 
