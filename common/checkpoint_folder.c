@@ -103,6 +103,8 @@ sg_status sg_checkpoint_open_existing(const sg_disk *disk, const char *dir, sg_c
 {
     sg_checkpoint *f = create(disk, dir);
     sg_status status = read_marker(f, err);
+    if (status == SG_NOT_FOUND)
+        status = sg_error_prefix(err, status, "%s is no folder of checkpoints", f->dir);
     if (status != SG_OK)
         sg_checkpoint_close(f);
     else

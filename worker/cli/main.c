@@ -14,6 +14,8 @@ static const struct {
 } commands[] = {
     {"run", sg_run_main, "start a whole cluster on this machine, train, print the result"},
     {"status", sg_status_main, "how a running job stands: its ps, its workers, who is waited for"},
+    {"export", sg_export_main, "write a checkpoint as one plain safetensors file; list checkpoints"},
+    {"import", sg_import_main, "make a plain safetensors file the initial values of a job"},
     {"bench", sg_bench_main, "measure a local cluster, and beside it the machine and gRPC alone"},
     {"check-config", sg_check_config_main, "say whether a cluster file is right"},
     {"version", sg_version_main, "print the version"},
