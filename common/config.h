@@ -70,6 +70,11 @@ typedef struct sg_config {
     struct {
         char *train_images, *train_labels, *test_images, *test_labels; /* IDX, plain or .gz */
     } data;
+    struct {
+        char *ca, *certificate, *key; /* PEM; "": no TLS; all or none */
+        char *token_file;             /* "": callers are not told apart */
+        bool insecure;                /* false */
+    } security;
 } sg_config;
 
 /* One command-line override: key "update.learning_rate", value "0.05". */

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/rpc_address.h"
+
 /* --- addresses ------------------------------------------------------------------------------------------------ */
 
 static bool is_host(const char *host, size_t length, bool bracketed)
@@ -167,6 +169,29 @@ static sg_status check_update(const check *in)
     return SG_OK;
 }
 
+/* TLS is both ends and both ways: all three files, or none. */
+static sg_status check_security(const check *in)
+{
+    static const char *const keys[] = {"security.ca", "security.certificate", "security.key"};
+    const char *files[] = {in->config->security.ca, in->config->security.certificate, in->config->security.key};
+    const char *given = NULL, *missing = NULL;
+    for (size_t i = 0; i < SG_ARRAY_LEN(keys); i++)
+        *(files[i][0] != '\0' ? &given : &missing) = keys[i];
+    if (given != NULL && missing != NULL)
+        return sg_config_fault(place_of_key(in, given), given, in->err,
+                               "is given and %s is not: TLS needs ca, certificate and key", missing);
+    if (given != NULL || in->config->security.insecure)
+        return SG_OK;
+    for (size_t i = 0; i < in->config->ps.n; i++) {
+        if (!sg_rpc_address_is_loopback(in->config->ps.items[i]))
+            return sg_config_fault(place_of_key(in, "ps"), "ps", in->err,
+                                   "%s is beyond this machine and there is no TLS: set security.ca, certificate and "
+                                   "key (scripts/make-certs makes them), or security.insecure: true",
+                                   in->config->ps.items[i]);
+    }
+    return SG_OK;
+}
+
 sg_status sg_config_check(const sg_config *config, const sg_config_place *places, sg_error *err)
 {
     check in = {.config = config, .places = places, .err = err};
@@ -175,5 +200,7 @@ sg_status sg_config_check(const sg_config *config, const sg_config_place *places
         status = check_addresses(&in);
     if (status == SG_OK)
         status = check_update(&in);
+    if (status == SG_OK)
+        status = check_security(&in);
     return status;
 }

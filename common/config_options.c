@@ -121,11 +121,22 @@ static const sg_config_option options[] = {
      .help = "IDX file, plain or .gz"},
     {"data.test_labels", SG_CONFIG_TEXT, AT(data.test_labels), "\"\"", 0, MAX_PATH,
      .help = "IDX file, plain or .gz"},
+
+    {"security.ca", SG_CONFIG_TEXT, AT(security.ca), "\"\"", 0, MAX_PATH,
+     .help = "PEM file of the CA that signed every certificate of the cluster; empty: no TLS"},
+    {"security.certificate", SG_CONFIG_TEXT, AT(security.certificate), "\"\"", 0, MAX_PATH,
+     .help = "PEM file: of this process, for both ends of a connection"},
+    {"security.key", SG_CONFIG_TEXT, AT(security.key), "\"\"", 0, MAX_PATH,
+     .help = "PEM file: of the certificate"},
+    {"security.token_file", SG_CONFIG_TEXT, AT(security.token_file), "\"\"", 0, MAX_PATH,
+     .help = "lines 'ROLE: SECRET' of admin, worker, observer; empty: whoever connects is an admin"},
+    {"security.insecure", SG_CONFIG_BOOL, AT(security.insecure), "false",
+     .help = "true: listen beyond this machine without TLS, and send tokens there in the clear"},
 };
 /* clang-format on */
 
 /* The maps that the keys with a dot lie in. */
-static const char *const sections[] = {"update", "train", "model", "data"};
+static const char *const sections[] = {"update", "train", "model", "data", "security"};
 
 size_t sg_config_option_count(void)
 {

@@ -6,6 +6,10 @@
 
 #include <grpc/grpc.h>
 
+/* How a call carries a token. */
+#define SG_RPC_TOKEN_HEADER "authorization"
+#define SG_RPC_TOKEN_SCHEME "Bearer "
+
 typedef struct sg_rpc_args {
     grpc_arg items[24];
     grpc_channel_args list; /* for gRPC; points to items */

@@ -9,6 +9,7 @@
 #include <grpc/support/time.h>
 
 #include "common/clock.h"
+#include "common/rpc_args.h"
 #include "common/rpc_server_internal.h"
 #include "common/rpc_status.h"
 
@@ -34,13 +35,60 @@ static void refuse_unknown(sg_rpc_call *call)
                      (const char *)GRPC_SLICE_START_PTR(*path));
 }
 
+/* The value of the first header of this name; false if there is none. */
+static bool header_find(const grpc_metadata_array *headers, const char *name, const char **value, size_t *n_bytes)
+{
+    for (size_t i = 0; i < headers->count; i++) {
+        if (grpc_slice_str_cmp(headers->metadata[i].key, name) != 0)
+            continue;
+        *value = (const char *)GRPC_SLICE_START_PTR(headers->metadata[i].value);
+        *n_bytes = GRPC_SLICE_LENGTH(headers->metadata[i].value);
+        return true;
+    }
+    return false;
+}
+
+/* Refuses, and tells once for each peer. */
+static void deny(sg_rpc_call *call, sg_role has, bool has_token)
+{
+    const char *needs = sg_role_name(call->route->needs);
+    char reason[160];
+    if (!has_token)
+        snprintf(reason, sizeof reason, "the call has no token, wanted that of %s: set security.token_file", needs);
+    else if (has == SG_ROLE_ANYBODY)
+        snprintf(reason, sizeof reason, "the token is none of this cluster's: use its security.token_file");
+    else
+        snprintf(reason, sizeof reason, "the token is that of %s, wanted that of %s", sg_role_name(has), needs);
+    sg_rpc_refusals_tell(call->server->refusals, sg_rpc_call_peer(call), call->route->method.path, reason);
+    sg_rpc_call_fail(call, SG_DENIED, "%s: %s", call->route->method.path, reason);
+}
+
+/* False: the call was refused. */
+static bool admit(sg_rpc_call *call)
+{
+    const sg_security *security = call->server->security;
+    if (security == NULL || !security->has_tokens || call->route->needs == SG_ROLE_ANYBODY)
+        return true;
+    const char *value;
+    size_t n_bytes;
+    sg_role has = SG_ROLE_ANYBODY;
+    bool has_token = header_find(&call->metadata, SG_RPC_TOKEN_HEADER, &value, &n_bytes);
+    size_t scheme_bytes = strlen(SG_RPC_TOKEN_SCHEME);
+    if (has_token && n_bytes > scheme_bytes && memcmp(value, SG_RPC_TOKEN_SCHEME, scheme_bytes) == 0)
+        has = sg_security_role_of(security, value + scheme_bytes, n_bytes - scheme_bytes);
+    if (has <= call->route->needs)
+        return true;
+    deny(call, has, has_token);
+    return false;
+}
+
 static void handle(sg_rpc_call *call)
 {
     if (atomic_load(&call->server->stopping))
         sg_rpc_call_fail(call, SG_STOPPED, "the server is stopping");
     else if (call->route == NULL)
         refuse_unknown(call);
-    else
+    else if (admit(call))
         call->route->method.handler(call->route->method.user, call);
 }
 

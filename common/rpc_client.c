@@ -9,13 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <grpc/grpc_security.h>
 #include <grpc/slice.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
+#include <openssl/crypto.h>
 
 #include "common/clock.h"
+#include "common/rpc_address.h"
 #include "common/rpc_args.h"
+#include "common/rpc_credentials.h"
 #include "common/rpc_library.h"
 #include "common/rpc_status.h"
 #include "common/wire_internal.h"
@@ -30,6 +32,7 @@ struct sg_rpc_channel {
     sg_rpc_client *client;
     char *address;
     grpc_channel *grpc;
+    bool sends_token;
     atomic_bool failed;
     atomic_uint_least64_t backoff_forgotten_ms;
     sg_rpc_channel *next;
@@ -43,6 +46,10 @@ struct sg_rpc_client {
     bool on_demand;
     uint64_t message_bytes;
     sg_pool *pool;
+    const sg_security *security;
+    grpc_channel_credentials *credentials;
+    atomic_bool admitted; /* a peer has answered something: TLS, if any, works in principle */
+    char *authorization;  /* the header of every call that carries the token; NULL: none does */
     const sg_log *log;
     /* guarded by mutex; taken before a pending's */
     pthread_mutex_t mutex;
@@ -108,6 +115,10 @@ sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options)
     client->message_bytes = options->message_bytes;
     client->on_demand = options->on_demand;
     client->pool = sg_pool_create();
+    client->security = options->security;
+    client->credentials = sg_rpc_credentials_channel(options->security);
+    if (options->security != NULL && options->security->own[0] != '\0')
+        client->authorization = sg_xprintf(SG_RPC_TOKEN_SCHEME "%s", options->security->own);
     client->log = options->log;
     pthread_mutex_init(&client->mutex, NULL);
     pthread_cond_init(&client->idle, NULL);
@@ -124,18 +135,24 @@ sg_pool *sg_rpc_client_pool(const sg_rpc_client *client)
     return client->pool;
 }
 
+/* Over plaintext a token goes no further than this machine, unless its owner said so. */
+static bool may_send_token(const sg_rpc_client *client, const char *address)
+{
+    return client->authorization != NULL &&
+           (client->security->ca != NULL || client->security->insecure || sg_rpc_address_is_loopback(address));
+}
+
 sg_rpc_channel *sg_rpc_client_channel(sg_rpc_client *client, const char *address)
 {
     sg_rpc_channel *channel = sg_xcalloc(1, sizeof(*channel));
     channel->client = client;
     channel->address = sg_xstrdup(address);
+    channel->sends_token = may_send_token(client, address);
     atomic_init(&channel->failed, false);
     atomic_init(&channel->backoff_forgotten_ms, 0);
     sg_rpc_args args;
     sg_rpc_args_init_client(&args, address, client->message_bytes);
-    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
-    channel->grpc = grpc_channel_create(address, plain, &args.list);
-    grpc_channel_credentials_release(plain);
+    channel->grpc = grpc_channel_create(address, client->credentials, &args.list);
     sg_rpc_args_deinit(&args);
     pthread_mutex_lock(&client->mutex);
     channel->next = client->channels;
@@ -185,12 +202,16 @@ void sg_rpc_client_destroy(sg_rpc_client *client)
     for (uint32_t i = 0; i < client->n_threads; i++)
         pthread_join(client->threads[i], NULL);
     grpc_completion_queue_destroy(client->queue);
+    grpc_channel_credentials_release(client->credentials);
     sg_rpc_library_release();
     sg_rpc_library_log_detach(client->log);
     pthread_cond_destroy(&client->idle);
     pthread_cond_destroy(&client->busy);
     pthread_mutex_destroy(&client->mutex);
     sg_pool_destroy(client->pool);
+    if (client->authorization != NULL)
+        OPENSSL_cleanse(client->authorization, strlen(client->authorization));
+    free(client->authorization);
     free(client->threads);
     free(client);
 }
@@ -220,6 +241,30 @@ void sg_rpc_pending_cancel(sg_rpc_pending *pending)
     pthread_mutex_unlock(&pending->mutex);
 }
 
+static bool holds(const char *words, const char *what)
+{
+    return strstr(words, what) != NULL;
+}
+
+/* What went wrong with TLS, or perhaps did, NULL: nothing that is known. *denied: trying again will not help, unless
+ * certificates are just being replaced. */
+static const char *failure_of_tls(const sg_rpc_client *client, const char *words, bool *denied)
+{
+    bool secure = client->security != NULL && client->security->ca != NULL;
+    *denied = secure;
+    if (holds(words, "certificate verify failed"))
+        return "its certificate is not one of security.ca that is valid today";
+    if (holds(words, "Hostname Verification Check failed"))
+        return "its certificate does not name this host";
+    *denied = false;
+    if (holds(words, "wrong version number"))
+        return "it does not speak TLS";
+    if (holds(words, "ocket closed") && !atomic_load(&client->admitted))
+        return secure ? "it hung up before it answered anything: perhaps it does not accept security.certificate"
+                      : "it hung up before it answered anything: perhaps it wants TLS (security.ca)";
+    return NULL;
+}
+
 /* What a failure without the trailer means: the transport, a time-out, a cancel, or a server that is not ours. */
 static sg_status failure_of_transport(sg_rpc_pending *pending, bool cancel_wanted, const char *words, sg_error *err)
 {
@@ -236,7 +281,18 @@ static sg_status failure_of_transport(sg_rpc_pending *pending, bool cancel_wante
     /* The peer reset the stream, or gRPC forgot why it was lost: both are what a server that goes away looks like. */
     if (status == SG_CANCELLED || strstr(words, "Stream removed") != NULL)
         status = SG_UNAVAILABLE;
+    bool denied;
+    const char *reason = status == SG_UNAVAILABLE ? failure_of_tls(channel->client, words, &denied) : NULL;
+    if (reason != NULL)
+        return sg_error_set(err, denied && !atomic_load(&channel->client->admitted) ? SG_DENIED : status, "%s: %s",
+                            channel->address, reason);
     return sg_rpc_status_transport(err, status, channel->address, words);
+}
+
+static void peer_answered(sg_rpc_client *client)
+{
+    if (!atomic_load_explicit(&client->admitted, memory_order_relaxed))
+        atomic_store(&client->admitted, true);
 }
 
 static sg_status status_of(sg_rpc_pending *pending, bool cancel_wanted, sg_error *err)
@@ -246,6 +302,8 @@ static sg_status status_of(sg_rpc_pending *pending, bool cancel_wanted, sg_error
         return sg_error_set(err, SG_EXHAUSTED, "%s: the message for %s has %zu bytes, at most %d are allowed",
                             channel->address, pending->path, pending->request_bytes,
                             sg_rpc_args_message_limit(channel->client->message_bytes));
+    if (pending->code == GRPC_STATUS_OK)
+        peer_answered(channel->client);
     if (pending->code == GRPC_STATUS_OK && pending->reply.buffer != NULL)
         return SG_OK;
     if (pending->code == GRPC_STATUS_OK)
@@ -253,6 +311,7 @@ static sg_status status_of(sg_rpc_pending *pending, bool cancel_wanted, sg_error
     sg_status status;
     char *words = grpc_slice_to_c_string(pending->words);
     if (sg_rpc_status_from_trailers(&pending->trailing, &status)) {
+        peer_answered(channel->client);
         status = sg_error_set(err, status, "%s", words);
     } else {
         status = failure_of_transport(pending, cancel_wanted, words, err);
@@ -351,6 +410,13 @@ static void batch_start(sg_rpc_pending *pending, grpc_byte_buffer *request)
                       {.op = GRPC_OP_RECV_INITIAL_METADATA},
                       {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &pending->reply.buffer},
                       {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
+    grpc_metadata token;
+    if (pending->channel->sends_token) {
+        token = (grpc_metadata){.key = grpc_slice_from_static_string(SG_RPC_TOKEN_HEADER),
+                                .value = grpc_slice_from_static_string(pending->channel->client->authorization)};
+        ops[0].data.send_initial_metadata.metadata = &token;
+        ops[0].data.send_initial_metadata.count = 1;
+    }
     ops[3].data.recv_initial_metadata.recv_initial_metadata = &pending->initial;
     ops[5].data.recv_status_on_client.trailing_metadata = &pending->trailing;
     ops[5].data.recv_status_on_client.status = &pending->code;

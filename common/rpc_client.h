@@ -6,6 +6,7 @@
 #define SG_COMMON_RPC_CLIENT_H
 
 #include "common/log.h"
+#include "common/security.h"
 #include "common/wire.h"
 
 typedef struct sg_rpc_client sg_rpc_client;
@@ -17,7 +18,8 @@ typedef struct sg_rpc_client_options {
     /* The threads look at the network only while a call is under way. For who calls now and then: all threads of a
      * process that look do so for each other, and what one sees for another has to be handed over. */
     bool on_demand;
-    const sg_log *log; /* must outlive the client; NULL is silent */
+    const sg_security *security; /* must outlive the client; NULL: plaintext, no token */
+    const sg_log *log;           /* must outlive the client; NULL is silent */
 } sg_rpc_client_options;
 
 sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options);

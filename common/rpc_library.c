@@ -8,6 +8,8 @@
 
 #include <grpc/support/log.h>
 
+#include "common/rpc_handshakes.h"
+
 typedef struct attached attached;
 struct attached {
     const sg_log *log;
@@ -31,6 +33,7 @@ void sg_rpc_library_log_quiet(bool quiet)
 
 static void log_grpc(gpr_log_func_args *args)
 {
+    bool told_otherwise = sg_rpc_handshakes_hear(args->message);
     pthread_mutex_lock(&library.mutex);
     attached *to = library.newest;
     if (to != NULL)
@@ -39,7 +42,8 @@ static void log_grpc(gpr_log_func_args *args)
     if (to == NULL)
         return;
     char text[SG_ERROR_MESSAGE_BYTES];
-    sg_log_level level = args->severity == GPR_LOG_SEVERITY_ERROR && !is_quiet ? SG_LOG_WARN : SG_LOG_DEBUG;
+    bool grave = args->severity == GPR_LOG_SEVERITY_ERROR && !is_quiet && !told_otherwise;
+    sg_log_level level = grave ? SG_LOG_WARN : SG_LOG_DEBUG;
     sg_log_event(to->log, level, "grpc", "message=%s", sg_log_quote(args->message, text, sizeof(text)));
     pthread_mutex_lock(&library.mutex);
     to->in_use--;

@@ -7,10 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-#include <grpc/grpc_security.h>
-
 #include "common/rpc_address.h"
 #include "common/rpc_args.h"
+#include "common/rpc_credentials.h"
 #include "common/rpc_health.h"
 #include "common/rpc_server_internal.h"
 
@@ -60,6 +59,8 @@ static sg_rpc_server *server_alloc(const sg_rpc_server_options *options)
     atomic_init(&server->stopping, false);
     atomic_init(&server->holds, 1);
     server->pool = sg_pool_create();
+    server->security = options->security;
+    server->refusals = sg_rpc_refusals_create(options->log);
     server->log = options->log;
     sg_rpc_unsent_init(&server->unsent);
     server->drain_ms = options->drain_ms;
@@ -72,10 +73,14 @@ static void routes_register(sg_rpc_server *server, const sg_rpc_server_options *
 {
     server->n_routes = options->n_methods + 1;
     server->routes = sg_xcalloc(server->n_routes, sizeof(*server->routes));
-    for (size_t i = 0; i < options->n_methods; i++)
+    for (size_t i = 0; i < options->n_methods; i++) {
         server->routes[i].method = options->methods[i];
+        if (options->role_needed != NULL)
+            server->routes[i].needs = options->role_needed(options->methods[i].path);
+    }
     server->routes[options->n_methods].method =
         (sg_rpc_method){.path = SG_RPC_HEALTH_CHECK, .handler = sg_rpc_health_check, .user = server};
+    server->routes[options->n_methods].needs = SG_ROLE_ANYBODY;
     for (size_t i = 0; i < server->n_routes; i++) {
         sg_rpc_route *route = &server->routes[i];
         route->registered = grpc_server_register_method(server->grpc, route->method.path, NULL,
@@ -97,11 +102,11 @@ static void queues_create(sg_rpc_server *server, uint32_t n_queues)
 
 static bool port_bind(sg_rpc_server *server, const char *address)
 {
-    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+    grpc_server_credentials *credentials = sg_rpc_credentials_server(server->security);
     sg_rpc_library_log_quiet(true);
-    int port = grpc_server_add_http2_port(server->grpc, address, plain);
+    int port = grpc_server_add_http2_port(server->grpc, address, credentials);
     sg_rpc_library_log_quiet(false);
-    grpc_server_credentials_release(plain);
+    grpc_server_credentials_release(credentials);
     server->port = (uint16_t)port;
     return port != 0;
 }
@@ -122,6 +127,7 @@ static void serve(sg_rpc_server *server)
 /* Frees a server that never served, or is stopped. */
 static void server_free(sg_rpc_server *server)
 {
+    sg_rpc_handshakes_unwatch(&server->handshakes);
     if (server->grpc != NULL)
         grpc_server_destroy(server->grpc);
     for (uint32_t i = 0; i < server->n_queues; i++) {
@@ -133,6 +139,7 @@ static void server_free(sg_rpc_server *server)
     pthread_mutex_destroy(&server->mutex);
     free(server->queues);
     free(server->routes);
+    sg_rpc_refusals_destroy(server->refusals);
     sg_pool_destroy(server->pool);
     free(server);
 }
@@ -157,6 +164,10 @@ sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_serv
         return sg_rpc_address_explain(options->address, err);
     }
     sg_rpc_library_log_attach(made->log);
+    if (made->security != NULL && made->security->ca != NULL) {
+        made->handshakes = (sg_rpc_handshakes_server){.port = made->port, .refusals = made->refusals};
+        sg_rpc_handshakes_watch(&made->handshakes);
+    }
     serve(made);
     *server = made;
     return SG_OK;

@@ -3,11 +3,13 @@
  * Threads: `threads` threads poll one completion queue each and run the handlers; a handler never blocks. A call is
  * answered exactly once, by sg_rpc_call_reply or sg_rpc_call_fail, from any one thread, at once or later. Methods that
  * nobody registered are answered UNIMPLEMENTED, the standard grpc.health.v1.Health Check is built in, and garbage on
- * the port is gRPC's to refuse. */
+ * the port is gRPC's to refuse. Where there are tokens, a call whose token does not give the role that its method needs
+ * is answered DENIED without its handler; Health needs none. */
 #ifndef SG_COMMON_RPC_SERVER_H
 #define SG_COMMON_RPC_SERVER_H
 
 #include "common/log.h"
+#include "common/security.h"
 #include "common/wire.h"
 
 /* Calls that one connection may have under way, parked ones included; more wait at the client, in order. */
@@ -32,6 +34,9 @@ typedef struct sg_rpc_server_options {
     uint64_t drain_ms;            /* how long a client may take to read an answer; 0: as long as it likes */
     const sg_rpc_method *methods; /* copied */
     size_t n_methods;
+    const sg_security *security; /* must outlive the server; NULL: plaintext, and everybody may call everything */
+    /* Which role the method at `path` asks of a caller, where there are tokens; NULL: admin, whatever the method. */
+    sg_role (*role_needed)(const char *path);
     const sg_log *log; /* must outlive the server; NULL is silent */
 } sg_rpc_server_options;
 

@@ -7,12 +7,15 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "common/rpc_handshakes.h"
 #include "common/rpc_library.h"
+#include "common/rpc_refusals.h"
 #include "common/rpc_server.h"
 #include "common/wire_internal.h"
 
 typedef struct sg_rpc_route {
     sg_rpc_method method;
+    sg_role needs;
     void *registered; /* gRPC's handle of the path */
 } sg_rpc_route;
 
@@ -40,6 +43,9 @@ struct sg_rpc_server {
     uint64_t drain_ms;
     uint64_t unsent_limit_bytes;
     sg_pool *pool;
+    const sg_security *security;
+    sg_rpc_refusals *refusals;
+    sg_rpc_handshakes_server handshakes; /* where there is TLS */
     const sg_log *log;
     uint16_t port;
     bool threads_run;

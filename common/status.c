@@ -81,7 +81,7 @@ sg_status sg_status_from_grpc(int grpc_code)
         [4] = SG_TIMEOUT,
         [5] = SG_NOT_FOUND,
         [6] = SG_INVALID, /* already exists */
-        [7] = SG_INVALID, /* permission denied */
+        [7] = SG_DENIED,
         [8] = SG_EXHAUSTED,
         [9] = SG_INVALID,      /* failed precondition */
         [10] = SG_UNAVAILABLE, /* aborted: whoever aborted without a word may be asked again */
@@ -90,7 +90,7 @@ sg_status sg_status_from_grpc(int grpc_code)
         [13] = SG_INTERNAL,
         [14] = SG_UNAVAILABLE,
         [15] = SG_DATA,
-        [16] = SG_INVALID, /* unauthenticated */
+        [16] = SG_DENIED, /* unauthenticated */
     };
     return grpc_code >= 0 && (size_t)grpc_code < SG_ARRAY_LEN(meanings) ? meanings[grpc_code] : SG_INTERNAL;
 }

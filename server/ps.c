@@ -12,12 +12,14 @@
 
 #include "common/address.h"
 #include "common/clock.h"
+#include "common/rpc_address.h"
 #include "common/rpc_client.h"
 #include "common/rpc_server.h"
 #include "server/coordinator_service.h"
 #include "server/mailbox.h"
 #include "server/parameter_service.h"
 #include "server/registrar.h"
+#include "server/roles.h"
 #include "server/store.h"
 
 #define TICK_MS        100u
@@ -34,6 +36,7 @@ struct sg_ps {
     sg_mailbox mailbox;
     sg_mailbox_item stop_item, server_stopped_item;
     atomic_bool stop_posted;
+    sg_security *security;
     sg_rpc_client *client;
     sg_rpc_server *server;
     sg_store *store;
@@ -223,8 +226,11 @@ static void init_loop(sg_ps *ps)
 static void create_parts(sg_ps *ps)
 {
     const sg_config *config = ps->options.config;
-    ps->client = sg_rpc_client_create(&(sg_rpc_client_options){
-        .threads = 1, .message_bytes = config->message_bytes, .on_demand = true, .log = ps->options.log});
+    ps->client = sg_rpc_client_create(&(sg_rpc_client_options){.threads = 1,
+                                                               .message_bytes = config->message_bytes,
+                                                               .on_demand = true,
+                                                               .security = ps->security,
+                                                               .log = ps->options.log});
     ps->store =
         sg_store_create(&(sg_store_options){.ps = ps->options.index,
                                             /* Ssp differs in its tickets alone. */
@@ -276,6 +282,8 @@ static sg_status serve(sg_ps *ps, sg_error *err)
                                                          .drain_ms = drain_ms(config),
                                                          .methods = methods,
                                                          .n_methods = n_methods,
+                                                         .security = ps->security,
+                                                         .role_needed = sg_role_needed,
                                                          .log = ps->options.log},
                                 &ps->server, err);
 }
@@ -292,6 +300,14 @@ static sg_status with_bound_port(const sg_ps *ps, const char *entry, char out[SG
     snprintf(out, SG_ADDRESS_BYTES, "%s%.255s%s:%u", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
              port != 0 ? port : sg_rpc_server_port(ps->server));
     return SG_OK;
+}
+
+static void say_how_open(const sg_ps *ps)
+{
+    if (ps->security->ca == NULL && !sg_rpc_address_is_loopback(ps->bound))
+        sg_log_warn(ps->options.log, "insecure", "address=%s tokens=%s reason=%s", ps->bound,
+                    ps->security->has_tokens ? "\"read in the clear by whoever sees the traffic\"" : "none",
+                    "\"security.insecure: true\"");
 }
 
 /* Learns its addresses and writes the file that others find it by, if they need one. */
@@ -329,6 +345,7 @@ static sg_status announce(sg_ps *ps, sg_error *err)
     sg_rpc_server_set_serving(ps->server, true);
     sg_log_info(ps->options.log, "started", "address=%s index=%" PRIu32 " job=%s pid=%ld", ps->address, index,
                 config->job, (long)getpid());
+    say_how_open(ps);
     return SG_OK;
 }
 
@@ -337,11 +354,16 @@ sg_status sg_ps_create(const sg_ps_options *options, sg_ps **ps, sg_error *err)
     if (options->index >= options->config->ps.n)
         return sg_error_set(err, SG_CONFIG, "there is no ps %" PRIu32 ": the cluster file lists %zu ps, from 0",
                             options->index, options->config->ps.n);
+    sg_security *security;
+    sg_status status = sg_security_create(options->config, SG_ROLE_ADMIN, &security, err);
+    if (status != SG_OK)
+        return status;
     sg_ps *made = sg_xcalloc(1, sizeof *made);
     made->options = *options;
+    made->security = security;
     init_loop(made);
     create_parts(made);
-    sg_status status = serve(made, err);
+    status = serve(made, err);
     if (status == SG_OK)
         status = announce(made, err);
     if (status != SG_OK)
@@ -375,5 +397,6 @@ void sg_ps_destroy(sg_ps *ps)
     sg_registrar_destroy(ps->registrar);
     sg_coordinator_service_destroy(ps->coordinator_service);
     sg_store_destroy(ps->store);
+    sg_security_destroy(ps->security);
     free(ps);
 }

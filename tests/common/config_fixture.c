@@ -49,7 +49,8 @@ const char config_everything[] = "job: a.b-c_1\n"
                                  "  train_images: \"\"\n"
                                  "  train_labels: /a/b.gz\n"
                                  "  test_images: \"true\"\n"
-                                 "  test_labels: \"07\"\n";
+                                 "  test_labels: \"07\"\n"
+                                 "security: {ca: c, certificate: d, key: e, token_file: f, insecure: true}\n";
 
 sg_config *config_parsed(const char *text)
 {

@@ -237,8 +237,8 @@ static void see(void *user, const char *key, const char *value)
 
 Test(config, what_all_processes_must_agree_on_comes_sorted_and_in_one_form)
 {
-    sg_config *config =
-        config_parsed("ps: [a:1, b:2]\nslice_bytes: 65536\nthreads: 7\nupdate: {learning_rate: 5e-2}\n");
+    sg_config *config = config_parsed(
+        "ps: [127.0.0.1:1, 127.0.0.2:2]\nslice_bytes: 65536\nthreads: 7\nupdate: {learning_rate: 5e-2}\n");
     seen all = {0};
     sg_config_each_shared(config, see, &all);
     static const char *const wanted[] = {"job=shardgrad\n",

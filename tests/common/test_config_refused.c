@@ -191,7 +191,27 @@ Test(config_refused, an_address_that_is_none_is_refused_at_its_place)
     };
     refuse_all(rows, SG_ARRAY_LEN(rows));
     sg_config_destroy(config_parsed("ps: [127.0.0.1:0, 127.0.0.1:0]\n"));
-    sg_config_destroy(config_parsed("ps: ['0.0.0.0:5', '0.0.0.0:5']\nadvertise: [a:5, b:5]\n"));
+    sg_config_destroy(
+        config_parsed("ps: ['0.0.0.0:5', '0.0.0.0:5']\nadvertise: [a:5, b:5]\nsecurity: {insecure: true}\n"));
+}
+
+Test(config_refused, listening_beyond_this_machine_takes_tls_or_the_word_insecure)
+{
+    static const wrong rows[] = {
+        {"ps: ['10.0.0.1:5000']\n", "c.yaml:1:5: ps: 10.0.0.1:5000 is beyond this machine and there is no TLS: set "
+                                    "security.ca, certificate and key (scripts/make-certs makes them), or "
+                                    "security.insecure: true"},
+        {"ps: ['127.0.0.1:1', 'node1:1']\n", "c.yaml:1:5: ps: node1:1 is beyond this machine"},
+        {"ps: ['0.0.0.0:1']\nadvertise: ['127.0.0.1:1']\n", "c.yaml:1:5: ps: 0.0.0.0:1 is beyond this machine"},
+        {"ps: ['node1:1']\nsecurity: {token_file: t}\n", "c.yaml:1:5: ps: node1:1 is beyond this machine"},
+        {"security: {ca: a}\n", "c.yaml:1:16: security.ca: is given and security.key is not: TLS needs ca, certificate "
+                                "and key"},
+        {"security:\n  key: a\n  certificate: b\n", "c.yaml:2:8: security.key: is given and security.ca is not"},
+    };
+    refuse_all(rows, SG_ARRAY_LEN(rows));
+    sg_config_destroy(config_parsed("ps: ['127.9.9.9:1', '[::1]:1', 'localhost:1']\nadvertise: [a:1, b:1, c:1]\n"));
+    sg_config_destroy(config_parsed("ps: ['node1:1']\nsecurity: {insecure: true}\n"));
+    sg_config_destroy(config_parsed("ps: ['node1:1']\nsecurity: {ca: a, certificate: b, key: c}\n"));
 }
 
 Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_was_made)

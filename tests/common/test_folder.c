@@ -89,7 +89,8 @@ Test(folder, a_log_is_appended_to, .init = make_folder, .fini = remove_folder)
 
 static sg_config *config_with(const char *ps, const char *advertise)
 {
-    char *text = sg_xprintf("ps: [%s]\nadvertise: [%s]\nrun_dir: %s\n", ps, advertise, folder);
+    char *text =
+        sg_xprintf("ps: [%s]\nadvertise: [%s]\nrun_dir: %s\nsecurity: {insecure: true}\n", ps, advertise, folder);
     sg_config *config;
     sg_error err = {0};
     cr_assert_eq(sg_config_parse(text, strlen(text), "test.yaml", NULL, 0, &config, &err), SG_OK, "%s", err.message);

@@ -128,7 +128,12 @@ static void park(void *user, sg_rpc_call *call)
         sg_rpc_call_fail(call, SG_STOPPED, "closed");
 }
 
-void service_start(service *s, const char *address, uint32_t threads)
+static sg_role role_needed(const char *path)
+{
+    return strcmp(path, ECHO) == 0 ? SG_ROLE_WORKER : strcmp(path, FAIL_WITH) == 0 ? SG_ROLE_OBSERVER : SG_ROLE_ADMIN;
+}
+
+static void start(service *s, const char *address, uint32_t threads, const sg_security *security, const sg_log *log)
 {
     *s = (service){.message_bytes = MESSAGE_BYTES};
     pthread_mutex_init(&s->mutex, NULL);
@@ -138,10 +143,23 @@ void service_start(service *s, const char *address, uint32_t threads)
                                      .threads = threads,
                                      .message_bytes = s->message_bytes,
                                      .methods = methods,
-                                     .n_methods = SG_ARRAY_LEN(methods)};
+                                     .n_methods = SG_ARRAY_LEN(methods),
+                                     .security = security,
+                                     .role_needed = role_needed,
+                                     .log = log};
     sg_error err = {0};
     cr_assert_eq(sg_rpc_server_create(&options, &s->server, &err), SG_OK, "%s", err.message);
     snprintf(s->address, sizeof(s->address), "127.0.0.1:%u", sg_rpc_server_port(s->server));
+}
+
+void service_start(service *s, const char *address, uint32_t threads)
+{
+    start(s, address, threads, NULL, NULL);
+}
+
+void service_start_secured(service *s, const sg_security *security, const sg_log *log)
+{
+    start(s, NULL, 1, security, log);
 }
 
 void service_close(service *s)

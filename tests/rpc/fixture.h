@@ -34,6 +34,8 @@ typedef struct service {
 
 /* address: host:port, NULL for 127.0.0.1 and any port. Fails the test where the server cannot be made. */
 void service_start(service *s, const char *address, uint32_t threads);
+/* The same with tokens or TLS: ECHO needs a worker, FAIL_WITH an observer, everything else an admin. */
+void service_start_secured(service *s, const sg_security *security, const sg_log *log);
 /* Fails what is parked, now and later; stops and destroys the server; checks that every loan was released. */
 void service_stop(service *s, uint64_t grace_ms);
 void service_deinit(service *s); /* after the server was stopped and destroyed by hand */

@@ -12,13 +12,14 @@
 
 void rig_init(rig *r, const char *const settings[])
 {
-    sg_config_override overrides[MAX_SETTINGS] = {{.key = "linger", .value = "false", .source = "test"}};
+    sg_config_override overrides[MAX_SETTINGS] = {{.key = "linger", .value = "false", .source = "test"},
+                                                  {.key = "security.insecure", .value = "true", .source = "test"}};
     char keys[MAX_SETTINGS][64];
-    size_t n = 1;
-    for (; settings != NULL && settings[n - 1] != NULL; n++) {
+    size_t n = 2;
+    for (; settings != NULL && settings[n - 2] != NULL; n++) {
         cr_assert_lt(n, MAX_SETTINGS);
-        const char *equals = strchr(settings[n - 1], '=');
-        snprintf(keys[n], sizeof keys[n], "%.*s", (int)(equals - settings[n - 1]), settings[n - 1]);
+        const char *equals = strchr(settings[n - 2], '=');
+        snprintf(keys[n], sizeof keys[n], "%.*s", (int)(equals - settings[n - 2]), settings[n - 2]);
         overrides[n] = (sg_config_override){.key = keys[n], .value = equals + 1, .source = "test"};
     }
     sg_error err;

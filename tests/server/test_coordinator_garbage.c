@@ -293,6 +293,7 @@ Test(coordinator_garbage, whatever_is_asked_gets_one_answer_and_kills_nobody)
     for (int run = 0; run < N_RUNS; run++) {
         sg_config_override overrides[] = {
             {.key = "ps", .value = "[\"a:1\",\"b:2\"]", .source = "test"},
+            {.key = "security.insecure", .value = "true", .source = "test"},
             {.key = "update.mode", .value = modes[run % 3], .source = "test"},
             {.key = "max_workers", .value = "4", .source = "test"},
             {.key = "linger", .value = "true", .source = "test"},

@@ -144,7 +144,7 @@ int sg_status_main(int argc, char **argv)
             else if (!sg_status_json_write(stdout, response))
                 status = sg_error_set(&err, SG_EXHAUSTED, "standard output cannot be written to");
             shardgrad__v1__status_response__free_unpacked(response, NULL);
-        } else
+        } else if (status == SG_NOT_READY || status == SG_UNAVAILABLE || status == SG_TIMEOUT)
             status = sg_error_prefix(&err, status,
                                      status == SG_NOT_READY
                                          ? "no answer from the coordinator (of a run with --run-dir DIR: give it, too)"

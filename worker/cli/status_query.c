@@ -11,7 +11,8 @@
 struct sg_status_query {
     const sg_config *config;
     char *coordinator; /* NULL: from the config */
-    sg_rpc_client *client;
+    sg_security *security;
+    sg_rpc_client *client;   /* NULL until it is asked for the first time */
     sg_rpc_channel *channel; /* NULL until the address is known */
     /* guarded by mutex: the outcome of the call under way */
     pthread_mutex_t mutex;
@@ -29,8 +30,6 @@ sg_status_query *sg_status_query_create(const sg_config *config, const char *coo
     query->coordinator = coordinator != NULL ? sg_xstrdup(coordinator) : NULL;
     pthread_mutex_init(&query->mutex, NULL);
     pthread_cond_init(&query->finished, NULL);
-    query->client =
-        sg_rpc_client_create(&(sg_rpc_client_options){.threads = 1, .message_bytes = config->message_bytes});
     return query;
 }
 
@@ -41,21 +40,31 @@ void sg_status_query_destroy(sg_status_query *query)
     sg_rpc_client_destroy(query->client);
     pthread_cond_destroy(&query->finished);
     pthread_mutex_destroy(&query->mutex);
+    sg_security_destroy(query->security);
     free(query->coordinator);
     free(query);
+}
+
+static sg_status open_client(sg_status_query *query, sg_error *err)
+{
+    sg_status status = sg_security_create(query->config, SG_ROLE_OBSERVER, &query->security, err);
+    if (status == SG_OK)
+        query->client = sg_rpc_client_create(&(sg_rpc_client_options){
+            .threads = 1, .message_bytes = query->config->message_bytes, .security = query->security});
+    return status;
 }
 
 /* The channel to ps 0. A local ps that chose its port may have written another address since: then a new one. */
 static sg_status find_channel(sg_status_query *query, sg_error *err)
 {
     char address[SG_ADDRESS_BYTES];
-    if (query->coordinator != NULL)
+    sg_status status = query->client == NULL ? open_client(query, err) : SG_OK;
+    if (status == SG_OK && query->coordinator != NULL)
         snprintf(address, sizeof(address), "%s", query->coordinator);
-    else {
-        sg_status status = sg_address_find(query->config, 0, address, err);
-        if (status != SG_OK)
-            return status;
-    }
+    else if (status == SG_OK)
+        status = sg_address_find(query->config, 0, address, err);
+    if (status != SG_OK)
+        return status;
     if (query->channel == NULL || strcmp(sg_rpc_channel_address(query->channel), address) != 0)
         query->channel = sg_rpc_client_channel(query->client, address);
     return SG_OK;

@@ -15,7 +15,8 @@ sg_status_query *sg_status_query_create(const sg_config *config, const char *coo
 void sg_status_query_destroy(sg_status_query *query); /* NULL is fine */
 
 /* Asks once. On success *response is freed by shardgrad__v1__status_response__free_unpacked(response, NULL). Errors:
- * NOT_READY (the coordinator's address is not known yet), UNAVAILABLE, TIMEOUT. */
+ * NOT_READY (the coordinator's address is not known yet), UNAVAILABLE, TIMEOUT, DENIED, and those of
+ * sg_security_create. */
 SG_MUST_USE sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms,
                                           Shardgrad__V1__StatusResponse **response, sg_error *err);
 

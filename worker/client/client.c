@@ -239,6 +239,7 @@ static void client_destroy(sg_client *client)
     free(client->groups);
     free(client->coordinator);
     sg_config_destroy(client->config);
+    sg_security_destroy(client->security);
     sg_pool_destroy(client->pool);
     pthread_cond_destroy(&client->changed);
     pthread_mutex_destroy(&client->mutex);
@@ -259,8 +260,11 @@ static sg_status client_create(const sg_client_options *options, sg_config *take
     pthread_mutex_init(&client->mutex, NULL);
     pthread_cond_init(&client->changed, NULL);
     client->pool = sg_pool_create();
-    const sg_status status = sg_client_loop_start(client, err);
+    sg_status status = sg_security_create(take_config, SG_ROLE_WORKER, &client->security, err);
+    if (status == SG_OK)
+        status = sg_client_loop_start(client, err);
     if (status != SG_OK) {
+        sg_security_destroy(client->security);
         sg_pool_destroy(client->pool);
         sg_config_destroy(client->config);
         free(client->coordinator);

@@ -87,6 +87,7 @@ struct sg_client {
     sg_mode mode;
     bool sync, check_finite;
     uint64_t start_timeout_ms;
+    sg_security *security;
     sg_rpc_client *control, *data;
     uint32_t n_connections;
     sg_pool *pool;

@@ -35,16 +35,19 @@ static const struct {
 
 void sg_transport_open(sg_client *client)
 {
-    client->control = sg_rpc_client_create(
-        &(sg_rpc_client_options){.threads = 1, .message_bytes = CONTROL_BYTES, .on_demand = true, .log = &client->log});
+    client->control = sg_rpc_client_create(&(sg_rpc_client_options){.threads = 1,
+                                                                    .message_bytes = CONTROL_BYTES,
+                                                                    .on_demand = true,
+                                                                    .security = client->security,
+                                                                    .log = &client->log});
 }
 
 void sg_transport_connect(sg_client *client)
 {
     sg_session_facts facts;
     sg_session_facts_get(client->session, &facts);
-    sg_rpc_client *data = sg_rpc_client_create(
-        &(sg_rpc_client_options){.threads = 1, .message_bytes = facts.message_bytes, .log = &client->log});
+    sg_rpc_client *data = sg_rpc_client_create(&(sg_rpc_client_options){
+        .threads = 1, .message_bytes = facts.message_bytes, .security = client->security, .log = &client->log});
     client->n_connections = (uint32_t)client->config->connections;
     sg_client_lock(client);
     client->data = data;

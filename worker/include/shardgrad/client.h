@@ -29,8 +29,9 @@
  *
  * Errors. Codes worth a branch: SG_TIMEOUT (a deadline passed; the op lives on), SG_FENCED (another process has
  * taken this worker index: end, exit 75), SG_PEER_LOST (a worker or a ps died and the job with it), SG_UNAVAILABLE
- * (nobody answers), SG_MISMATCH (the cluster trains other variables), SG_ROLLED_BACK (below). Once a client has failed
- * with FENCED, PEER_LOST or STOPPED every later call fails the same way and only sg_client_close is left.
+ * (nobody answers), SG_MISMATCH (the cluster trains other variables), SG_DENIED (certificate, token or role),
+ * SG_ROLLED_BACK (below). Once a client has failed with FENCED, PEER_LOST or STOPPED every later call fails the same
+ * way and only sg_client_close is left.
  *
  * SG_ROLLED_BACK: a ps was lost, and with it what it held; the message names it. The job goes on from the newest
  * checkpoint, or, before the first step, begins again. Every op that was under way has ended so, and all but begin_step

@@ -1,0 +1,208 @@
+/* common/rpc_handshakes.c - see rpc_handshakes.h.
+ *
+ * gRPC 1.51 writes "Security handshake failed: WHY" while the connection is still open, on clients, too, and then, on
+ * servers alone and on the same thread, "Handshaking failed: WHY". Where the peer hung up, WHY has its address; where
+ * TLS failed it does not. Then the connection is the one to the server's port that has heard something last and too
+ * little to have got any further. */
+#include "common/rpc_handshakes.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <grpc/support/log.h>
+
+#define PEER_BYTES          80
+#define HANDSHAKE_MAX_BYTES 65536u
+
+static struct {
+    pthread_mutex_t mutex; /* guards the rest; never held while a line is written */
+    pthread_cond_t idle;
+    sg_rpc_handshakes_server *servers;
+    bool says_more; /* gRPC, because of this */
+} watched = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
+
+static _Thread_local struct {
+    char peer[PEER_BYTES];
+    uint16_t port; /* of the server; 0: unknown */
+} failing;
+
+void sg_rpc_handshakes_watch(sg_rpc_handshakes_server *server)
+{
+    pthread_mutex_lock(&watched.mutex);
+    server->next = watched.servers;
+    watched.servers = server;
+    if (!gpr_should_log(GPR_LOG_SEVERITY_DEBUG)) {
+        watched.says_more = true;
+        gpr_set_log_verbosity(GPR_LOG_SEVERITY_DEBUG);
+    }
+    pthread_mutex_unlock(&watched.mutex);
+}
+
+void sg_rpc_handshakes_unwatch(sg_rpc_handshakes_server *server)
+{
+    pthread_mutex_lock(&watched.mutex);
+    sg_rpc_handshakes_server **at = &watched.servers;
+    while (*at != NULL && *at != server)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = server->next;
+    while (server->in_use > 0)
+        pthread_cond_wait(&watched.idle, &watched.mutex);
+    if (watched.servers == NULL && watched.says_more) {
+        watched.says_more = false;
+        gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+    }
+    pthread_mutex_unlock(&watched.mutex);
+}
+
+/* With the lock held. Port 0: any. */
+static sg_rpc_handshakes_server *find_server(uint16_t port)
+{
+    sg_rpc_handshakes_server *server = watched.servers;
+    while (server != NULL && port != 0 && server->port != port)
+        server = server->next;
+    return server;
+}
+
+static bool is_watched(uint16_t port)
+{
+    pthread_mutex_lock(&watched.mutex);
+    bool found = watched.servers != NULL && (port == 0 || find_server(port) != NULL);
+    pthread_mutex_unlock(&watched.mutex);
+    return found;
+}
+
+/* --- which connection? --- */
+
+typedef union any_address {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+} any_address;
+
+static uint16_t port_of(const any_address *address)
+{
+    return ntohs(address->any.sa_family == AF_INET6 ? address->six.sin6_port : address->four.sin_port);
+}
+
+static void print_peer(const any_address *peer, char out[PEER_BYTES])
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    if (peer->any.sa_family != AF_INET6)
+        inet_ntop(AF_INET, &peer->four.sin_addr, host, sizeof host);
+    else if (IN6_IS_ADDR_V4MAPPED(&peer->six.sin6_addr))
+        inet_ntop(AF_INET, &peer->six.sin6_addr.s6_addr[12], host, sizeof host);
+    else
+        inet_ntop(AF_INET6, &peer->six.sin6_addr, host, sizeof host);
+    bool is_v6 = strchr(host, ':') != NULL;
+    snprintf(out, PEER_BYTES, is_v6 ? "ipv6:[%s]:%u" : "ipv4:%s:%u", host, port_of(peer));
+}
+
+/* Is fd a connection that may be shaking hands with a watched server? *quiet_ms: since it heard something. */
+static bool may_be_failing(int fd, any_address *peer, uint16_t *port, uint32_t *quiet_ms)
+{
+    any_address own = {.any.sa_family = AF_UNSPEC};
+    socklen_t own_bytes = sizeof own, peer_bytes = sizeof *peer;
+    struct tcp_info info = {0};
+    socklen_t info_bytes = sizeof info;
+    if (getsockname(fd, &own.any, &own_bytes) != 0 || (own.any.sa_family != AF_INET && own.any.sa_family != AF_INET6) ||
+        !is_watched(port_of(&own)) || getpeername(fd, &peer->any, &peer_bytes) != 0 ||
+        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_bytes) != 0)
+        return false;
+    *port = port_of(&own);
+    *quiet_ms = info.tcpi_last_data_recv;
+    return info.tcpi_bytes_received < HANDSHAKE_MAX_BYTES;
+}
+
+static void look_for_failing(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    uint32_t best_ms = UINT32_MAX;
+    failing.port = 0;
+    failing.peer[0] = '\0';
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        char *end;
+        long fd = strtol(entry->d_name, &end, 10);
+        any_address peer = {.any.sa_family = AF_UNSPEC};
+        uint16_t port;
+        uint32_t quiet_ms;
+        if (end == entry->d_name || !may_be_failing((int)fd, &peer, &port, &quiet_ms) || quiet_ms >= best_ms)
+            continue;
+        best_ms = quiet_ms;
+        failing.port = port;
+        print_peer(&peer, failing.peer);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
+/* --- what gRPC says --- */
+
+/* "... target_address:\"ipv4:127.0.0.1:37086\"}", as far as it is there. */
+static bool read_peer(const char *why)
+{
+    static const char key[] = "target_address:\"";
+    const char *begin = strstr(why, key);
+    if (begin == NULL)
+        return false;
+    begin += sizeof key - 1;
+    snprintf(failing.peer, PEER_BYTES, "%.*s", (int)strcspn(begin, "\""), begin);
+    return true;
+}
+
+static const char *reason_of(const char *why)
+{
+    if (strstr(why, "wrong version number") != NULL || strstr(why, "http request") != NULL)
+        return "the peer does not speak TLS";
+    if (strstr(why, "certificate verify failed") != NULL)
+        return "the peer's certificate is not one of this CA that is valid today";
+    if (strstr(why, "peer did not return a certificate") != NULL)
+        return "the peer has no certificate";
+    if (strstr(why, "alert") != NULL)
+        return "the peer does not accept the certificate of this server";
+    if (strstr(why, "Socket closed") != NULL || strstr(why, "reset") != NULL)
+        return "the peer hung up while TLS began, perhaps because it does not accept the certificate of this server";
+    return "TLS could not begin";
+}
+
+static void tell(const char *why)
+{
+    bool known = read_peer(why) || failing.peer[0] != '\0';
+    pthread_mutex_lock(&watched.mutex);
+    sg_rpc_handshakes_server *server = find_server(failing.port);
+    if (server != NULL)
+        server->in_use++;
+    pthread_mutex_unlock(&watched.mutex);
+    if (server == NULL)
+        return;
+    sg_rpc_refusals_tell(server->refusals, known ? failing.peer : "unknown", "connect", reason_of(why));
+    pthread_mutex_lock(&watched.mutex);
+    server->in_use--;
+    pthread_cond_broadcast(&watched.idle);
+    pthread_mutex_unlock(&watched.mutex);
+    failing.peer[0] = '\0';
+    failing.port = 0;
+}
+
+static const char *after(const char *line, const char *prefix)
+{
+    size_t n_bytes = strlen(prefix);
+    return strncmp(line, prefix, n_bytes) == 0 ? line + n_bytes : NULL;
+}
+
+bool sg_rpc_handshakes_hear(const char *line)
+{
+    const char *why = after(line, "Security handshake failed: ");
+    if (why != NULL && is_watched(0))
+        look_for_failing();
+    if (why == NULL && (why = after(line, "Handshaking failed: ")) != NULL && is_watched(0))
+        tell(why);
+    return why != NULL || after(line, "Handshake failed with fatal error") != NULL;
+}

@@ -1,0 +1,193 @@
+/* tests/common/test_security.c - the section `security` of a cluster file: token files, and which rules keys obey. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/security.h"
+#include "config_fixture.h"
+
+TestSuite(security, .timeout = 20);
+
+static char folder[64];
+
+static void make_folder(void)
+{
+    strcpy(folder, "/tmp/sg-security-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+static sg_status load(const char *tokens, sg_role role, sg_security **security, sg_error *err)
+{
+    char *path = sg_xprintf("%s/tokens", folder);
+    char *text = sg_xprintf("security: {token_file: %s}\n", path);
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs(tokens, file);
+    fclose(file);
+    sg_config *config = config_parsed(text);
+    *err = (sg_error){0};
+    sg_status status = sg_security_create(config, role, security, err);
+    sg_config_destroy(config);
+    free(text);
+    free(path);
+    return status;
+}
+
+#define A "admin-secret-of-20-b"
+#define W "worker-secret-of-21-b"
+#define O "observer-secret-of-23-b"
+
+static sg_role role_of(const sg_security *security, const char *secret)
+{
+    return sg_security_role_of(security, secret, strlen(secret));
+}
+
+Test(security, a_secret_gives_its_role_and_nothing_like_it_does, .init = make_folder, .fini = remove_folder)
+{
+    sg_security *security;
+    sg_error err;
+    cr_assert_eq(
+        load("# of the job\n\n  admin :  " A "  \nworker: " W "\r\nobserver: " O, SG_ROLE_ADMIN, &security, &err),
+        SG_OK, "%s", err.message);
+    cr_assert_eq(role_of(security, A), SG_ROLE_ADMIN);
+    cr_assert_eq(role_of(security, W), SG_ROLE_WORKER);
+    cr_assert_eq(role_of(security, O), SG_ROLE_OBSERVER);
+    static const char *const wrong[] = {"", W "x", "Worker-secret-of-21-b", "worker-secret-of-21-", "worker: " W};
+    for (size_t i = 0; i < SG_ARRAY_LEN(wrong); i++)
+        cr_assert_eq(role_of(security, wrong[i]), SG_ROLE_ANYBODY, "%s", wrong[i]);
+    char zeroes[SG_SECRET_MAX_BYTES + 2] = "";
+    memcpy(zeroes, W, strlen(W));
+    cr_assert_eq(sg_security_role_of(security, zeroes, sizeof zeroes), SG_ROLE_ANYBODY, "too long");
+    cr_assert_eq(sg_security_role_of(security, zeroes + 100, 20), SG_ROLE_ANYBODY, "nothing is no secret");
+    sg_security_destroy(security);
+}
+
+Test(security, an_absent_role_is_nobody_s, .init = make_folder, .fini = remove_folder)
+{
+    sg_security *security;
+    sg_error err;
+    char zeroes[SG_SECRET_MAX_BYTES] = "";
+    cr_assert_eq(load("worker: " W "\n", SG_ROLE_WORKER, &security, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_security_role_of(security, zeroes, sizeof zeroes), SG_ROLE_ANYBODY);
+    cr_assert_eq(sg_security_role_of(security, zeroes, 1), SG_ROLE_ANYBODY);
+    sg_security_destroy(security);
+}
+
+Test(security, a_process_calls_as_the_weakest_role_that_suffices, .init = make_folder, .fini = remove_folder)
+{
+    static const struct {
+        const char *tokens;
+        sg_role role;
+        const char *own;
+    } rows[] = {
+        {"admin: " A "\nworker: " W "\nobserver: " O, SG_ROLE_ADMIN, A},
+        {"admin: " A "\nworker: " W "\nobserver: " O, SG_ROLE_WORKER, W},
+        {"admin: " A "\nworker: " W "\nobserver: " O, SG_ROLE_OBSERVER, O},
+        {"admin: " A "\nobserver: " O, SG_ROLE_WORKER, A},
+        {"admin: " A "\nworker: " W, SG_ROLE_OBSERVER, W},
+        {"observer: " O, SG_ROLE_WORKER, O}, /* which the peer will refuse, saying why */
+        {"observer: " O "\nworker: " W, SG_ROLE_ADMIN, W},
+        {"worker: " W, SG_ROLE_ANYBODY, W},
+    };
+    for (size_t i = 0; i < SG_ARRAY_LEN(rows); i++) {
+        sg_security *security;
+        sg_error err;
+        cr_assert_eq(load(rows[i].tokens, rows[i].role, &security, &err), SG_OK, "%s", err.message);
+        cr_assert_str_eq(security->own, rows[i].own, "row %zu", i);
+        sg_security_destroy(security);
+    }
+}
+
+Test(security, a_token_file_that_is_wrong_is_refused_by_its_line_and_no_secret_is_shown, .init = make_folder,
+     .fini = remove_folder)
+{
+    static const struct {
+        const char *tokens, *message;
+    } rows[] = {
+        {"", "holds no line 'ROLE: SECRET'"},
+        {"# worker: " W "\n", "holds no line 'ROLE: SECRET'"},
+        {"\n" W "\n", ":2: found no 'ROLE: SECRET'"},
+        {"boss: " W "\n", ":1: found a role that is not one of admin, worker, observer"},
+        {"worker: " W "\nworker: " A "\n", ":2: worker is here a second time"},
+        {"worker: " W "\nadmin: " W "\n", ":2: worker and admin have the same secret"},
+        {"worker: 123456789012345\n", ":1: the secret of worker has 15 characters, wanted 16 to 255"},
+        {"worker:\n", ":1: the secret of worker has 0 characters"},
+        {"worker: 1234567890 123456789\n", ":1: the secret of worker holds a space"},
+        {"worker: 1234567890\xc3\xa9"
+         "123456789\n",
+         ":1: the secret of worker holds a space or a character that is not"},
+    };
+    for (size_t i = 0; i < SG_ARRAY_LEN(rows); i++) {
+        sg_security *security;
+        sg_error err;
+        cr_assert_eq(load(rows[i].tokens, SG_ROLE_WORKER, &security, &err), SG_CONFIG, "row %zu", i);
+        cr_assert_not_null(strstr(err.message, rows[i].message), "row %zu: %s", i, err.message);
+        cr_assert_null(strstr(err.message, "secret-of"), "%s", err.message);
+    }
+    char *line = sg_xcalloc(1 << 20, 1), *text;
+    memset(line, 'x', (1 << 20) - 1);
+    text = sg_xprintf("worker: %s\n", line);
+    sg_security *security;
+    sg_error err;
+    cr_assert_eq(load(text, SG_ROLE_WORKER, &security, &err), SG_CONFIG);
+    cr_assert_not_null(strstr(err.message, ":1: is longer than 510 characters"), "%s", err.message);
+    free(text);
+    free(line);
+}
+
+Test(security, files_that_are_missing_or_no_certificates_are_named, .init = make_folder, .fini = remove_folder)
+{
+    sg_security *security;
+    sg_error err;
+    sg_config *config = config_parsed("security: {token_file: /no/such/file}\n");
+    cr_assert_eq(sg_security_create(config, SG_ROLE_WORKER, &security, &err), SG_NOT_FOUND);
+    cr_assert_str_eq(err.message, "security.token_file: cannot open /no/such/file: No such file or directory");
+    sg_config_destroy(config);
+    config = config_parsed("security: {ca: /no/ca.pem, certificate: b.pem, key: c.key}\n");
+    cr_assert_eq(sg_security_create(config, SG_ROLE_WORKER, &security, &err), SG_NOT_FOUND);
+    cr_assert_str_eq(err.message, "security.ca: cannot open /no/ca.pem: No such file or directory");
+    sg_config_destroy(config);
+    config = config_parsed("security: {ca: README.md, certificate: b.pem, key: c.key}\n");
+    cr_assert_eq(sg_security_create(config, SG_ROLE_WORKER, &security, &err), SG_CONFIG);
+    cr_assert_str_eq(err.message, "security.ca: README.md holds no certificate in PEM");
+    sg_config_destroy(config);
+}
+
+static sg_status check_certificates(const char *certificate, const char *key, sg_error *err)
+{
+    char *text = sg_xprintf("security: {ca: %s/c/ca.pem, certificate: %s/c/%s, key: %s/c/%s}\n", folder, folder,
+                            certificate, folder, key);
+    sg_config *config = config_parsed(text);
+    sg_security *security;
+    sg_status status = sg_security_create(config, SG_ROLE_WORKER, &security, err);
+    if (status == SG_OK)
+        sg_security_destroy(security);
+    sg_config_destroy(config);
+    free(text);
+    return status;
+}
+
+Test(security, a_key_of_another_certificate_and_one_that_has_expired_are_found_at_the_start, .init = make_folder,
+     .fini = remove_folder)
+{
+    sg_error err = {0};
+    char *command =
+        sg_xprintf("scripts/make-certs %s/c good 10.0.0.7 && DAYS=-1 scripts/make-certs %s/c old", folder, folder);
+    cr_assert_eq(system(command), 0);
+    free(command);
+    cr_assert_eq(check_certificates("good.pem", "good.key", &err), SG_OK, "%s", err.message);
+    cr_assert_eq(check_certificates("10.0.0.7.pem", "10.0.0.7.key", &err), SG_OK, "%s", err.message);
+    cr_assert_eq(check_certificates("good.pem", "old.key", &err), SG_CONFIG);
+    cr_assert_not_null(strstr(err.message, "old.key is not the key of the certificate"), "%s", err.message);
+    cr_assert_eq(check_certificates("good.pem", "good.pem", &err), SG_CONFIG);
+    cr_assert_not_null(strstr(err.message, "good.pem holds no private key in PEM"), "%s", err.message);
+    cr_assert_eq(check_certificates("old.pem", "old.key", &err), SG_CONFIG);
+    cr_assert_not_null(strstr(err.message, "old.pem has expired: make a new one"), "%s", err.message);
+}
