@@ -6,6 +6,7 @@
 
 #include <grpc/slice.h>
 #include <grpc/support/alloc.h>
+#include <grpc/support/string_util.h>
 #include <grpc/support/time.h>
 
 #include "common/clock.h"
@@ -82,6 +83,41 @@ static bool admit(sg_rpc_call *call)
     return false;
 }
 
+/* A second delivery of the same request. */
+static sg_rpc_call *repeat_of(sg_rpc_call *call)
+{
+    sg_rpc_call *repeat = sg_pool_alloc(call->server->pool, sizeof *repeat);
+    sg_rpc_server_hold(call->server);
+    repeat->is_repeat = true;
+    repeat->server = call->server;
+    repeat->queue = call->queue;
+    repeat->route = call->route;
+    repeat->deadline = call->deadline;
+    repeat->request.pool = call->request.pool;
+    repeat->request.buffer = grpc_byte_buffer_copy(call->request.buffer);
+    repeat->peer = gpr_strdup(sg_rpc_call_peer(call));
+    atomic_init(&repeat->refs, 1);
+    grpc_metadata_array_init(&repeat->metadata);
+    grpc_call_details_init(&repeat->details);
+    return repeat;
+}
+
+/* Lets the network be at its worst, where a test asks for it. */
+static void draw_fault(sg_rpc_call *call)
+{
+    if (call->server->faults == NULL || call->request.buffer == NULL)
+        return;
+    call->fault = sg_rpc_faults_draw(call->server->faults);
+    if (call->fault == SG_RPC_FAULT_REPEAT)
+        call->route->method.handler(call->route->method.user, repeat_of(call));
+}
+
+static void handle_admitted(sg_rpc_call *call)
+{
+    draw_fault(call);
+    call->route->method.handler(call->route->method.user, call);
+}
+
 static void handle(sg_rpc_call *call)
 {
     if (atomic_load(&call->server->stopping))
@@ -89,7 +125,7 @@ static void handle(sg_rpc_call *call)
     else if (call->route == NULL)
         refuse_unknown(call);
     else if (admit(call))
-        call->route->method.handler(call->route->method.user, call);
+        handle_admitted(call);
 }
 
 /* The next call of the route is asked for only after the handler is through: meanwhile another queue's thread takes
@@ -194,6 +230,8 @@ const char *sg_rpc_call_peer(sg_rpc_call *call)
 void sg_rpc_call_watch(sg_rpc_call *call, void (*on_gone)(void *user, sg_rpc_call *call), void *user)
 {
     SG_ASSERT(!call->watched);
+    if (call->is_repeat)
+        return; /* nobody is there to go away */
     call->watched = true;
     call->on_gone = on_gone;
     call->on_gone_user = user;
@@ -216,12 +254,29 @@ static void begin_answer(sg_rpc_call *call)
     pthread_mutex_unlock(&server->mutex);
 }
 
+/* What befalls an answer before it is sent; DELAY is over then. */
+static void suffer_before(sg_rpc_call *call)
+{
+    if (call->fault == SG_RPC_FAULT_DROP)
+        grpc_call_cancel(call->grpc, NULL);
+    else if (call->fault == SG_RPC_FAULT_CUT)
+        sg_rpc_faults_cut(call->server->port, sg_rpc_call_peer(call));
+    else if (call->fault == SG_RPC_FAULT_DELAY)
+        sg_rpc_faults_delay(call->server->faults);
+}
+
 /* message: NULL for a failure. err: NULL for success. The receive buffers go first, so that memory turns over. The
  * hold is for this thread: the call may be gone before gRPC's function returns. */
 static void send_answer(sg_rpc_call *call, sg_wire_message *message, const sg_error *err)
 {
     sg_rpc_server *server = call->server;
+    if (call->is_repeat) {
+        call_release(call);
+        return;
+    }
     sg_rpc_server_hold(server);
+    suffer_before(call);
+    char *cut_peer = call->fault == SG_RPC_FAULT_BREAK ? gpr_strdup(sg_rpc_call_peer(call)) : NULL;
     grpc_op ops[4] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_SEND_STATUS_FROM_SERVER}};
     size_t n_ops = 2;
     grpc_metadata trailer;
@@ -244,6 +299,9 @@ static void send_answer(sg_rpc_call *call, sg_wire_message *message, const sg_er
     sg_rpc_library_prepare_event(&call->on_replied, on_replied);
     SG_ASSERT(grpc_call_start_batch(call->grpc, ops, n_ops, &call->on_replied, NULL) == GRPC_CALL_OK);
     grpc_slice_unref(text);
+    if (cut_peer != NULL)
+        sg_rpc_faults_cut(server->port, cut_peer);
+    gpr_free(cut_peer);
     sg_rpc_server_unhold(server);
 }
 

@@ -6,19 +6,14 @@
  * little to have got any further. */
 #include "common/rpc_handshakes.h"
 
-#include <arpa/inet.h>
-#include <dirent.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include <grpc/support/log.h>
 
-#define PEER_BYTES          80
+#include "common/rpc_sockets.h"
+
 #define HANDSHAKE_MAX_BYTES 65536u
 
 static struct {
@@ -29,7 +24,7 @@ static struct {
 } watched = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 
 static _Thread_local struct {
-    char peer[PEER_BYTES];
+    char peer[SG_RPC_PEER_BYTES];
     uint16_t port; /* of the server; 0: unknown */
 } failing;
 
@@ -81,66 +76,23 @@ static bool is_watched(uint16_t port)
 
 /* --- which connection? --- */
 
-typedef union any_address {
-    struct sockaddr any;
-    struct sockaddr_in four;
-    struct sockaddr_in6 six;
-} any_address;
-
-static uint16_t port_of(const any_address *address)
+static void consider(void *user, const sg_rpc_socket *connection)
 {
-    return ntohs(address->any.sa_family == AF_INET6 ? address->six.sin6_port : address->four.sin_port);
-}
-
-static void print_peer(const any_address *peer, char out[PEER_BYTES])
-{
-    char host[INET6_ADDRSTRLEN] = "";
-    if (peer->any.sa_family != AF_INET6)
-        inet_ntop(AF_INET, &peer->four.sin_addr, host, sizeof host);
-    else if (IN6_IS_ADDR_V4MAPPED(&peer->six.sin6_addr))
-        inet_ntop(AF_INET, &peer->six.sin6_addr.s6_addr[12], host, sizeof host);
-    else
-        inet_ntop(AF_INET6, &peer->six.sin6_addr, host, sizeof host);
-    bool is_v6 = strchr(host, ':') != NULL;
-    snprintf(out, PEER_BYTES, is_v6 ? "ipv6:[%s]:%u" : "ipv4:%s:%u", host, port_of(peer));
-}
-
-/* Is fd a connection that may be shaking hands with a watched server? *quiet_ms: since it heard something. */
-static bool may_be_failing(int fd, any_address *peer, uint16_t *port, uint32_t *quiet_ms)
-{
-    any_address own = {.any.sa_family = AF_UNSPEC};
-    socklen_t own_bytes = sizeof own, peer_bytes = sizeof *peer;
-    struct tcp_info info = {0};
-    socklen_t info_bytes = sizeof info;
-    if (getsockname(fd, &own.any, &own_bytes) != 0 || (own.any.sa_family != AF_INET && own.any.sa_family != AF_INET6) ||
-        !is_watched(port_of(&own)) || getpeername(fd, &peer->any, &peer_bytes) != 0 ||
-        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_bytes) != 0)
-        return false;
-    *port = port_of(&own);
-    *quiet_ms = info.tcpi_last_data_recv;
-    return info.tcpi_bytes_received < HANDSHAKE_MAX_BYTES;
+    uint32_t *best_ms = user;
+    if (connection->received_bytes >= HANDSHAKE_MAX_BYTES || connection->quiet_ms >= *best_ms ||
+        !is_watched(connection->port))
+        return;
+    *best_ms = connection->quiet_ms;
+    failing.port = connection->port;
+    memcpy(failing.peer, connection->peer, sizeof failing.peer);
 }
 
 static void look_for_failing(void)
 {
-    DIR *folder = opendir("/proc/self/fd");
     uint32_t best_ms = UINT32_MAX;
     failing.port = 0;
     failing.peer[0] = '\0';
-    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
-        char *end;
-        long fd = strtol(entry->d_name, &end, 10);
-        any_address peer = {.any.sa_family = AF_UNSPEC};
-        uint16_t port;
-        uint32_t quiet_ms;
-        if (end == entry->d_name || !may_be_failing((int)fd, &peer, &port, &quiet_ms) || quiet_ms >= best_ms)
-            continue;
-        best_ms = quiet_ms;
-        failing.port = port;
-        print_peer(&peer, failing.peer);
-    }
-    if (folder != NULL)
-        closedir(folder);
+    sg_rpc_sockets_each(consider, &best_ms);
 }
 
 /* --- what gRPC says --- */
@@ -153,7 +105,7 @@ static bool read_peer(const char *why)
     if (begin == NULL)
         return false;
     begin += sizeof key - 1;
-    snprintf(failing.peer, PEER_BYTES, "%.*s", (int)strcspn(begin, "\""), begin);
+    snprintf(failing.peer, SG_RPC_PEER_BYTES, "%.*s", (int)strcspn(begin, "\""), begin);
     return true;
 }
 

@@ -60,6 +60,7 @@ static sg_rpc_server *server_alloc(const sg_rpc_server_options *options)
     atomic_init(&server->holds, 1);
     server->pool = sg_pool_create();
     server->security = options->security;
+    server->faults = options->faults;
     server->refusals = sg_rpc_refusals_create(options->log);
     server->log = options->log;
     sg_rpc_unsent_init(&server->unsent);

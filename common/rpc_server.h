@@ -9,6 +9,7 @@
 #define SG_COMMON_RPC_SERVER_H
 
 #include "common/log.h"
+#include "common/rpc_faults.h"
 #include "common/security.h"
 #include "common/wire.h"
 
@@ -37,7 +38,8 @@ typedef struct sg_rpc_server_options {
     const sg_security *security; /* must outlive the server; NULL: plaintext, and everybody may call everything */
     /* Which role the method at `path` asks of a caller, where there are tokens; NULL: admin, whatever the method. */
     sg_role (*role_needed)(const char *path);
-    const sg_log *log; /* must outlive the server; NULL is silent */
+    sg_rpc_faults *faults; /* of tests alone; NULL: none */
+    const sg_log *log;     /* must outlive the server; NULL is silent */
 } sg_rpc_server_options;
 
 /* Binds and serves; handlers run from before this returns. Errors: CONFIG (address in use, a host that does not

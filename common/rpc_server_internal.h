@@ -45,6 +45,7 @@ struct sg_rpc_server {
     sg_pool *pool;
     const sg_security *security;
     sg_rpc_refusals *refusals;
+    sg_rpc_faults *faults;
     sg_rpc_handshakes_server handshakes; /* where there is TLS */
     const sg_log *log;
     uint16_t port;
@@ -73,8 +74,10 @@ struct sg_rpc_call {
     grpc_call_details details; /* only without a route */
     sg_wire_message request;
     char *peer;
-    int cancelled;    /* written by gRPC when the call is closed */
-    atomic_uint refs; /* one until it is answered and the reply is through, one while it is watched */
+    sg_rpc_fault fault; /* that befalls it, in a test */
+    bool is_repeat;     /* of a call, by a fault: without gRPC's, and its answer goes nowhere */
+    int cancelled;      /* written by gRPC when the call is closed */
+    atomic_uint refs;   /* one until it is answered and the reply is through, one while it is watched */
     /* set by watch, before others know the call */
     bool watched;
     void (*on_gone)(void *user, sg_rpc_call *call);

@@ -284,6 +284,7 @@ static sg_status serve(sg_ps *ps, sg_error *err)
                                                          .n_methods = n_methods,
                                                          .security = ps->security,
                                                          .role_needed = sg_role_needed,
+                                                         .faults = ps->options.faults,
                                                          .log = ps->options.log},
                                 &ps->server, err);
 }

@@ -8,6 +8,7 @@
 
 #include "common/config.h"
 #include "common/log.h"
+#include "common/rpc_faults.h"
 
 typedef struct sg_ps sg_ps;
 
@@ -18,6 +19,7 @@ typedef struct sg_ps_options {
     /* host:port of ps 0, asked for again until it is known (a local peer's port 0 is in run_dir/address/ps-0); NULL:
      * from the config. */
     const char *coordinator;
+    sg_rpc_faults *faults; /* of tests alone; NULL: none */
 } sg_ps_options;
 
 /* Binds the port and serves. Errors: CONFIG (index out of range, address in use, does not resolve). */

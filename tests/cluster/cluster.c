@@ -33,6 +33,11 @@ static void *run_ps(void *user)
 
 void cluster_start(cluster *c, uint32_t n_ps, const char *const *settings)
 {
+    cluster_start_faulty(c, n_ps, settings, NULL);
+}
+
+void cluster_start_faulty(cluster *c, uint32_t n_ps, const char *const *settings, sg_rpc_faults *faults)
+{
     static const char *const lists[] = {"ps=[127.0.0.1:0]", "ps=[127.0.0.1:0, 127.0.0.1:0]",
                                         "ps=[127.0.0.1:0, 127.0.0.1:0, 127.0.0.1:0]"};
     const char *const list[] = {lists[n_ps - 1], NULL};
@@ -48,8 +53,10 @@ void cluster_start(cluster *c, uint32_t n_ps, const char *const *settings)
     *c = (cluster){.n_ps = n_ps};
     cr_assert_eq(sg_config_load(NULL, overrides, n, &c->config, &err), SG_OK, "%s", err.message);
     for (uint32_t i = 0; i < n_ps; i++) {
-        const sg_ps_options options = {
-            .config = c->config, .index = i, .coordinator = i == 0 ? NULL : sg_ps_address(c->ps[0].ps)};
+        const sg_ps_options options = {.config = c->config,
+                                       .index = i,
+                                       .coordinator = i == 0 ? NULL : sg_ps_address(c->ps[0].ps),
+                                       .faults = faults};
         cr_assert_eq(sg_ps_create(&options, &c->ps[i].ps, &err), SG_OK, "%s", err.message);
         cr_assert_eq(pthread_create(&c->ps[i].thread, NULL, run_ps, &c->ps[i]), 0);
     }

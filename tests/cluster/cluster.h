@@ -24,6 +24,8 @@ typedef struct cluster {
 /* `settings` are lines "KEY=VALUE", NULL-terminated, over defaults that suit tests: slices of 64 bytes, messages of
  * 256, rule sgd with learning rate 1. */
 void cluster_start(cluster *c, uint32_t n_ps, const char *const *settings);
+/* The same, and `faults` (NULL: none) befall the answers of every ps. */
+void cluster_start_faulty(cluster *c, uint32_t n_ps, const char *const *settings, sg_rpc_faults *faults);
 /* Waits until every ps has ended by itself; each must have ended so. */
 void cluster_await(cluster *c, sg_status status);
 /* Stops every ps, whatever goes on, and waits for it. */
