@@ -38,11 +38,12 @@ typedef struct sg_config {
     uint64_t max_workers;        /* 64, at most SG_MAX_WORKERS */
     uint64_t min_workers;        /* 1, at most max_workers: with fewer nobody goes on without a lost one */
     sg_worker_loss on_worker_loss;
-    uint64_t threads;       /* 1: of compute, in each worker */
-    uint64_t rpc_threads;   /* 1: in each ps */
-    uint64_t connections;   /* 2: of each worker to each ps, for data */
-    uint64_t slice_bytes;   /* 1 MiB, a multiple of 64 */
-    uint64_t message_bytes; /* 1 MiB, at least slice_bytes */
+    uint64_t threads;            /* 1: of compute, in each worker */
+    uint64_t rpc_threads;        /* 1: in each ps */
+    uint64_t connections;        /* 2: of each worker to each ps, for data */
+    uint64_t slice_bytes;        /* 1 MiB, a multiple of 64 */
+    uint64_t message_bytes;      /* 1 MiB, at least slice_bytes */
+    uint64_t contribution_bytes; /* 4 GiB */
     uint64_t lease_ms, park_ms, warn_after_ms, start_timeout_ms, shutdown_grace_ms;
     bool linger;            /* false */
     char *run_dir;          /* "" in the file means runs/JOB; filled in when loaded */

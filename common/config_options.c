@@ -6,11 +6,12 @@
 
 #include "common/workers.h"
 
-#define AT(field)  .offset = offsetof(sg_config, field)
-#define DAY_MS     86400000u
-#define MAX_BYTES  (1u << 30)
-#define MAX_PATH   4096
-#define MAX_FACTOR 1e6
+#define AT(field)         .offset = offsetof(sg_config, field)
+#define DAY_MS            86400000u
+#define MAX_BYTES         (1u << 30)
+#define MAX_WAITING_BYTES ((uint64_t)1 << 40)
+#define MAX_PATH          4096
+#define MAX_FACTOR        1e6
 
 static const sg_config_choice modes[] = {
     {"sync", SG_MODE_SYNC}, {"async", SG_MODE_ASYNC}, {"ssp", SG_MODE_SSP}, {NULL, 0}};
@@ -55,6 +56,8 @@ static const sg_config_option options[] = {
      .help = "largest slice of a variable; a multiple of 64"},
     {"message_bytes", SG_CONFIG_BYTES, AT(message_bytes), "1MiB", 64, MAX_BYTES, .shared = true,
      .help = "most data in one message; at least slice_bytes"},
+    {"contribution_bytes", SG_CONFIG_BYTES, AT(contribution_bytes), "4GiB", 64, MAX_WAITING_BYTES,
+     .help = "most gradients that wait in a ps for those of other workers"},
     {"lease_ms", SG_CONFIG_MS, AT(lease_ms), "5000", 10, DAY_MS,
      .help = "who is not heard for so long is taken for dead"},
     {"park_ms", SG_CONFIG_MS, AT(park_ms), "2000", 1, DAY_MS,

@@ -125,7 +125,7 @@ static void received_release(void *owner)
 /* Measured only where it could be too much: to measure goes over every number. */
 static bool fits_head(const Shardgrad__V1__PushPullResponse *response)
 {
-    size_t most = (response->n_versions + response->n_non_finite) * NUMBER_BYTES + REST_BYTES;
+    size_t most = (response->n_versions + response->n_non_finite + response->n_refused) * NUMBER_BYTES + REST_BYTES;
     if (response->ticket)
         most += protobuf_c_message_get_packed_size(&response->ticket->base);
     return most <= SG_WIRE_HEAD_BYTES || protobuf_c_message_get_packed_size(&response->base) <= SG_WIRE_HEAD_BYTES;
@@ -143,6 +143,9 @@ static void reply_push_pull(sg_pool *pool, sg_rpc_call *call, const sg_store_pus
     Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
     response.non_finite = pushed->non_finite;
     response.n_non_finite = pushed->n_non_finite;
+    response.refused = pushed->refused;
+    response.n_refused = pushed->n_refused;
+    response.focus = pushed->focus;
     response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     response.versions = numbers;
     response.n_versions = n;
@@ -166,6 +169,9 @@ static void reply_push(sg_rpc_call *call, const sg_store_pushed *pushed)
     Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
     response.non_finite = pushed->non_finite;
     response.n_non_finite = pushed->n_non_finite;
+    response.refused = pushed->refused;
+    response.n_refused = pushed->n_refused;
+    response.focus = pushed->focus;
     sg_rpc_call_reply(call, &response.base, NULL, 0);
 }
 
@@ -197,7 +203,7 @@ static void push(sg_parameter_service *service, sg_rpc_call *call, bool wants_va
     sg_store_pushed pushed = {.wants_versions = wants_values};
     sg_status status = sg_store_push(service->store, sg_clock_ms(), request, &data, &pushed, &err);
     Shardgrad__V1__TicketResponse *ticket =
-        status == SG_OK && wants_values ? ticket_get(service, request->ticket) : NULL;
+        status == SG_OK && wants_values && pushed.n_refused == 0 ? ticket_get(service, request->ticket) : NULL;
     received_release(r);
     if (status != SG_OK)
         sg_rpc_call_fail(call, status, "%s", err.message);

@@ -240,6 +240,7 @@ static void create_parts(sg_ps *ps)
                                             .park_ms = config->park_ms,
                                             .warn_after_ms = config->warn_after_ms,
                                             .message_bytes = config->message_bytes,
+                                            .contribution_bytes = config->contribution_bytes,
                                             .held_bytes = sg_rpc_server_may_hold_bytes(config->message_bytes),
                                             .max_workers = config->max_workers,
                                             .log = ps->options.log,

@@ -13,6 +13,7 @@ sg_store *sg_store_create(const sg_store_options *options)
     store->parked_of = sg_xcalloc(options->max_workers, sizeof *store->parked_of);
     pthread_rwlock_init(&store->lock, NULL);
     pthread_mutex_init(&store->pulls_mutex, NULL);
+    pthread_mutex_init(&store->focus_mutex, NULL);
     pthread_mutex_init(&store->non_finite_mutex, NULL);
     return store;
 }
@@ -27,6 +28,7 @@ void sg_store_destroy(sg_store *store)
         free(store->workers[i].address);
     free(store->workers);
     free(store->parked_of);
+    sg_store_room_deinit(store);
     free(store->hypers);
     free(store->end_reason);
     free(store->failure_message);
@@ -211,7 +213,7 @@ void sg_store_drop_contributions(sg_store *store)
 {
     for (uint32_t i = 0; i < store->n_slices; i++) {
         for (uint32_t k = 0; k < store->slices[i].n_parts; k++)
-            sg_store_part_deinit(&store->slices[i].parts[k]);
+            sg_store_part_deinit(store, &store->slices[i].parts[k]);
         store->slices[i].n_parts = 0;
     }
 }

@@ -49,6 +49,11 @@ typedef struct sg_store_pushed {
     bool wants_versions;  /* given */
     uint32_t *non_finite; /* [n_non_finite] slices that were left out of their sums */
     size_t n_non_finite;
+    /* [n_refused] slices that are not stored: contribution_bytes wait, and `focus` is what all wait for. Not an error:
+     * they are to be sent again. */
+    uint32_t *refused;
+    size_t n_refused;
+    uint32_t focus;
     /* [n_versions] The version of each slice that the push made, or found made (async: the newest), with a reference
      * that becomes the caller's. */
     sg_version **versions;
@@ -63,7 +68,10 @@ typedef struct sg_store_options {
     uint64_t park_ms;       /* how long a pull is parked before it is answered WAITING */
     uint64_t warn_after_ms; /* who is waited for longer is logged, again at doubling intervals */
     uint64_t message_bytes; /* bound of one pull's bytes */
-    uint64_t held_bytes;    /* bound of what contributions may hold where it was received (sg_store_data) */
+    /* Sync: contributions that wait for those of other workers; beyond it one slice of a group at a time is let in
+     * (protocol, "Waiting"). 0: no bound. */
+    uint64_t contribution_bytes;
+    uint64_t held_bytes; /* bound of what contributions may hold where it was received (sg_store_data) */
     uint64_t max_workers;
     const sg_log *log;
     void (*answer_pull)(void *user, void *call, const sg_store_pull_answer *answer);
@@ -98,10 +106,10 @@ SG_MUST_USE sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Sha
 /* data: the bytes of the request's `data` field, lying in spans that are borrowed for the call. */
 SG_MUST_USE sg_status sg_store_initialize(sg_store *store, const Shardgrad__V1__InitializeRequest *request,
                                           const sg_span *data, size_t n_spans, sg_error *err);
-/* Stores the contributions, or finds them counted; closes the rounds that are then complete, which answers pulls.
- * Errors: FENCED, ROLLED_BACK, NOT_READY, INVALID (unknown slice, wrong length, a Step that differs), LATE, EARLY,
- * EXHAUSTED, and the job's end. On INVALID nothing was stored, unless another worker fixes other terms meanwhile.
- * `pushed` is freed by sg_store_pushed_deinit, also on failure. */
+/* Stores the contributions, or finds them counted, but those in pushed->refused; closes the rounds that are then
+ * complete, which answers pulls. Errors: FENCED, ROLLED_BACK, NOT_READY, INVALID (unknown slice, wrong length, a Step
+ * that differs), LATE, EARLY, EXHAUSTED, and the job's end. On INVALID nothing was stored, unless another worker fixes
+ * other terms meanwhile. `pushed` is freed by sg_store_pushed_deinit, also on failure. */
 SG_MUST_USE sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__PushRequest *request,
                                     const sg_store_data *data, sg_store_pushed *pushed, sg_error *err);
 void sg_store_pushed_deinit(sg_store_pushed *pushed); /* the arrays alone; one without any is fine */

@@ -240,14 +240,14 @@ static sg_version *make_next(sg_store *store, sg_store_slice *slice, sg_store_cl
 /* --- publishing --- */
 
 /* One copy may stay with the slice for the version after the next. */
-static void give_back(sg_store_closing *c)
+static void give_back(sg_store *store, sg_store_closing *c)
 {
     for (size_t i = 0; i < c->n_parts; i++) {
         if (!c->spare) {
             c->spare = c->parts[i].copy;
             c->parts[i].copy = NULL;
         }
-        sg_store_part_deinit(&c->parts[i]);
+        sg_store_part_deinit(store, &c->parts[i]);
     }
 }
 
@@ -289,7 +289,7 @@ static void fail_without_memory(sg_store *store, const sg_store_slice *slice)
 static bool close_one(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_store_closing *c)
 {
     sg_version *made = make_next(store, slice, c);
-    give_back(c);
+    give_back(store, c);
     if (!made) { /* the round stays closing for ever: nothing more is taken, and the job has failed */
         sg_version_release(c->spare);
         fail_without_memory(store, slice);

@@ -29,8 +29,10 @@ static void held_release(sg_store_held *held, size_t n)
     sg_pool_free(held);
 }
 
-void sg_store_part_deinit(sg_store_part *part)
+void sg_store_part_deinit(sg_store *store, sg_store_part *part)
 {
+    sg_store_room_give(store, part->room_bytes);
+    part->room_bytes = 0;
     if (part->held)
         held_release(part->held, 1);
     sg_version_release(part->copy);
@@ -80,8 +82,10 @@ static bool hold(sg_store_push_state *p)
 
 void sg_store_end_push(sg_store_push_state *p)
 {
-    for (size_t i = 0; i < p->n && p->copies; i++)
+    for (size_t i = 0; i < p->n && (p->copies || p->took_room); i++) {
         sg_version_release(p->items[i].copy);
+        sg_store_room_give(p->store, p->items[i].room_bytes);
+    }
     if (p->held)
         held_release(p->held, p->n + 1 - p->n_kept);
 }
@@ -153,11 +157,38 @@ static sg_status lay_by(sg_store_push_state *p, sg_store_item *item, sg_error *e
     return status;
 }
 
+/* Room to wait; *room: there is. Async: it waits only while another thread makes the version before. */
+static sg_status find_room(sg_store_push_state *p, sg_store_item *item, bool *room, sg_error *err)
+{
+    sg_store_pushed *pushed = p->pushed;
+    *room = true;
+    if (p->request->weight == 0 || p->store->options.mode != SG_MODE_SYNC)
+        return SG_OK;
+    *room = sg_store_room_take(p->store, item->slice);
+    if (*room) {
+        item->room_bytes = item->slice->n_elems * sizeof(float);
+        p->took_room = true;
+        return SG_OK;
+    }
+    if (!pushed->refused)
+        pushed->refused = sg_pool_try_alloc(p->store->pool, p->n * sizeof *pushed->refused);
+    if (!pushed->refused)
+        return sg_error_set(err, SG_EXHAUSTED, "no memory to refuse %zu slices", p->n);
+    item->refused = true;
+    pushed->refused[pushed->n_refused++] = item->slice->index;
+    p->lacks_version = true;
+    p->copies = true; /* a message of which a part is let in is not held */
+    return SG_OK;
+}
+
 sg_status sg_store_prepare(sg_store_push_state *p, size_t i, sg_error *err)
 {
     sg_store_item *item = &p->items[i];
-    if (item->verdict == SG_ROUND_STORED && !item->closes)
-        return lay_by(p, item, err);
+    if (item->verdict == SG_ROUND_STORED && !item->closes) {
+        bool room;
+        const sg_status status = find_room(p, item, &room, err);
+        return status == SG_OK && room ? lay_by(p, item, err) : status;
+    }
     /* Of a repeat, too: its sender may not know yet what was left out. */
     item->look = item->verdict == SG_ROUND_STORED && p->request->weight > 0 &&
                  p->store->options.non_finite != SG_NON_FINITE_APPLY && sg_update_slots(p->store->options.rule) == 0;
@@ -179,8 +210,10 @@ static sg_store_part part_of(sg_store_push_state *p, sg_store_item *item)
                           .mark = p->terms.checkpoint_mark,
                           .look = item->look,
                           .gradient = item->gradient,
-                          .copy = item->copy};
+                          .copy = item->copy,
+                          .room_bytes = item->room_bytes};
     item->copy = NULL;
+    item->room_bytes = 0;
     return part;
 }
 

@@ -11,10 +11,10 @@
 #define MAX_NAME_BYTES 255u
 #define MAX_RANK       8u
 
-static void slice_deinit(sg_store_slice *slice)
+static void slice_deinit(sg_store *store, sg_store_slice *slice)
 {
     for (uint32_t i = 0; i < slice->n_parts; i++)
-        sg_store_part_deinit(&slice->parts[i]);
+        sg_store_part_deinit(store, &slice->parts[i]);
     for (sg_version *version = slice->older, *next; version; version = next) {
         next = version->next;
         sg_version_release(version);
@@ -33,7 +33,7 @@ static void slice_deinit(sg_store_slice *slice)
 void sg_store_free_variables(sg_store *store)
 {
     for (uint32_t i = 0; i < store->n_slices; i++)
-        slice_deinit(&store->slices[i]);
+        slice_deinit(store, &store->slices[i]);
     free(store->slices);
     free(store->places);
     for (uint32_t i = 0; store->plan && store->variables && i < store->plan->n_variables; i++)

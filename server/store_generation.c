@@ -81,7 +81,7 @@ static void empty_slice(sg_store *store, sg_store_slice *slice)
     }
     pthread_mutex_unlock(&slice->mutex);
     for (uint32_t i = 0; i < n_parts; i++)
-        sg_store_part_deinit(&parts[i]);
+        sg_store_part_deinit(store, &parts[i]);
     free(parts);
     release_list(older);
     sg_version_release(newest);
@@ -93,6 +93,7 @@ void sg_store_follow_begin(sg_store *store)
     sg_store_review_pulls(store);
     for (uint32_t i = 0; i < store->n_slices; i++)
         empty_slice(store, &store->slices[i]);
+    sg_store_focus_forget(store);
     pthread_rwlock_wrlock(&store->lock);
     store->n_hypers = 0;
     store->beginning = false;

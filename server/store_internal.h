@@ -10,7 +10,7 @@
  *   store_close.c       the one function that closes rounds
  *   store_pull.c        pulls, parked and answered
  *   store_pull_now.c    pulls of what is there
- *   store_quota.c       what may wait: bounds of parked pulls
+ *   store_quota.c       what may wait: bounds of parked pulls and of contributions
  *   store_watch.c       who is waited for, in words and in the log
  *   store_cut.c         what is kept of each slice for a checkpoint, while rounds go on
  *
@@ -57,6 +57,7 @@ typedef struct sg_store_part {
     sg_span_reader gradient; /* where it lies, unless it was copied */
     sg_store_held *held;     /* what keeps it there; NULL: lent by the push that closes the round */
     sg_version *copy;        /* not published, nobody else's */
+    uint64_t room_bytes;     /* what it has of contribution_bytes */
 } sg_store_part;
 
 typedef struct sg_store_keeping sg_store_keeping; /* of one slice, for a checkpoint: store_cut.c */
@@ -96,6 +97,12 @@ typedef struct sg_store_slice {
     uint64_t n_applied; /* async: applications of the rule */
 } sg_store_slice;
 
+/* Where the focus of a group was last: every slice of the group before `place` has all that `step` needs. */
+typedef struct sg_store_focus {
+    uint64_t step;
+    uint32_t place;
+} sg_store_focus;
+
 /* Pulls that are parked. */
 typedef struct sg_store_parking {
     uint64_t n_calls, n_bytes;
@@ -115,7 +122,6 @@ struct sg_store {
     uint64_t life, sequence; /* of the newest order that was applied or refused for good */
     sg_error order_result;   /* what was said to it, for when it comes again */
     uint64_t generation;     /* 0: none yet */
-    bool beginning;          /* it is: what the one before left is being dropped, and no order is taken */
     sg_plan *plan;           /* this and the next five: immutable once set by declare */
     sg_store_variable *variables;
     sg_store_slice *slices; /* [n_slices] those that this ps owns, ascending */
@@ -125,6 +131,7 @@ struct sg_store {
     sg_store_worker *workers; /* [options.max_workers] */
     uint64_t attempt, attempt_incarnation;
     bool sealed, committed;
+    bool beginning; /* of the generation: what the one before left is being dropped, and no order is taken */
     Shardgrad__V1__Hyper *hypers; /* [n_hypers] values, ascending by number */
     size_t n_hypers;
     bool ended;
@@ -156,7 +163,12 @@ struct sg_store {
     /* Another number when somebody who was let in may not be any more; changed under `lock`. A contribution that is
      * counted under its slice's mutex compares it with what it was when its push was let in. */
     _Atomic uint64_t admission;
-    _Atomic uint64_t held_bytes; /* of messages that contributions lie in */
+    _Atomic uint64_t held_bytes;    /* of messages that contributions lie in */
+    _Atomic uint64_t waiting_bytes; /* of contributions that have room: sg_store_room_take */
+    pthread_mutex_t focus_mutex;    /* guards the next three; taken before a slice's */
+    sg_store_focus *focus;          /* [n_focus] by group; grows */
+    size_t n_focus;
+    sg_log_pace refused_pace;
 };
 
 /* --- store.c --- */
@@ -209,11 +221,13 @@ typedef struct sg_store_item {
     uint64_t step;
     sg_span_reader gradient;
     sg_round_verdict verdict;
-    bool closes;      /* its round can close at once, as far as it was seen */
-    bool look;        /* whether it is finite is still to be found out, by the pass */
-    bool finite;      /* where that is known */
-    bool can_wait;    /* it is kept, copied or weighs nothing */
-    sg_version *copy; /* until it is counted */
+    bool closes;         /* its round can close at once, as far as it was seen */
+    bool look;           /* whether it is finite is still to be found out, by the pass */
+    bool finite;         /* where that is known */
+    bool can_wait;       /* it is kept, copied or weighs nothing */
+    bool refused;        /* there is no room for it to wait */
+    uint64_t room_bytes; /* that it has, until it is counted */
+    sg_version *copy;    /* until it is counted */
 } sg_store_item;
 
 typedef struct sg_store_push_state {
@@ -230,6 +244,7 @@ typedef struct sg_store_push_state {
     size_t n;
     sg_store_held *held; /* the message, once a contribution has to wait in it */
     size_t n_kept;       /* contributions that do */
+    bool took_room;      /* some item has room_bytes */
     bool copies;         /* no more may be held: they are copied instead */
     size_t n_versions;   /* that pushed->versions has, up to the first that is missing */
     bool lacks_version;
@@ -249,7 +264,7 @@ sg_round_entry sg_store_entry(const sg_store_push_state *p, size_t i);
 SG_MUST_USE sg_status sg_store_verdict_error(const sg_store_push_state *p, size_t i, const char *field,
                                              uint64_t collecting, sg_error *err);
 /* Lets go of the elements of a part. Without a lock. */
-void sg_store_part_deinit(sg_store_part *part);
+void sg_store_part_deinit(sg_store *store, sg_store_part *part);
 
 /* --- store_close.c --- */
 
@@ -293,6 +308,15 @@ void sg_store_review_pulls(sg_store *store);
 SG_MUST_USE sg_status sg_store_park(sg_store *store, uint32_t worker, size_t n_bytes, sg_error *err);
 /* Under pulls_mutex: gives it back. */
 void sg_store_unpark(sg_store *store, uint32_t worker, size_t n_bytes);
+
+/* Sync, without a lock: room among the contributions that wait, for one to this slice. False: there is none. */
+bool sg_store_room_take(sg_store *store, const sg_store_slice *slice);
+/* The slice of a trained group, one of which has none, that there always is room for. Without a lock. */
+uint32_t sg_store_focus_of(sg_store *store, uint32_t group);
+void sg_store_room_give(sg_store *store, uint64_t n_bytes);
+/* All steps begin anew. Without a lock. */
+void sg_store_focus_forget(sg_store *store);
+void sg_store_room_deinit(sg_store *store);
 
 /* --- store_pull_now.c --- */
 

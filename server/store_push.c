@@ -193,6 +193,7 @@ static sg_status make_arrays(sg_store_push_state *p, sg_error *err)
 void sg_store_pushed_deinit(sg_store_pushed *pushed)
 {
     sg_pool_free(pushed->non_finite);
+    sg_pool_free(pushed->refused);
     sg_pool_free(pushed->versions);
     *pushed = (sg_store_pushed){.wants_versions = pushed->wants_versions};
 }
@@ -221,9 +222,22 @@ static sg_status run(sg_store_push_state *p, sg_error *err)
     for (size_t i = 0; i < p->n && status == SG_OK; i++)
         status = sg_store_prepare(p, i, err);
     for (size_t i = 0; i < p->n && status == SG_OK; i++)
-        status = sg_store_contribute(p, i, err);
+        status = p->items[i].refused ? SG_OK : sg_store_contribute(p, i, err);
     end_versions(p, status);
     return status;
+}
+
+static void report_refused(const sg_store_push_state *p)
+{
+    sg_store *store = p->store;
+    pthread_mutex_lock(&store->focus_mutex);
+    const uint64_t n = sg_log_pace_count(&store->refused_pace, p->now_ms);
+    pthread_mutex_unlock(&store->focus_mutex);
+    if (n > 0)
+        sg_log_info(store->options.log, "contributions_full",
+                    "refused=%" PRIu64 " worker=%" PRIu32 " focus=%" PRIu32 " contribution_bytes=%" PRIu64
+                    " message=\"asked to send again; the slower workers are waited for\"",
+                    n, p->request->worker, p->pushed->focus, store->options.contribution_bytes);
 }
 
 sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__PushRequest *request,
@@ -244,7 +258,11 @@ sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__P
     status = run(&p, err);
     sg_store_end_push(&p);
     sg_pool_free(p.items);
-    if (status == SG_OK)
+    if (pushed->n_refused > 0) {
+        pushed->focus = sg_store_focus_of(store, request->step->group);
+        report_refused(&p);
+    }
+    if (status == SG_OK && pushed->n_refused == 0)
         atomic_fetch_add(&store->n_pushed, 1);
     if (pushed->n_versions > 0)
         atomic_fetch_add(&store->n_pulled, 1);

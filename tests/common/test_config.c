@@ -83,6 +83,7 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->connections, 16u);
     cr_assert_eq(config->slice_bytes, 65536u);
     cr_assert_eq(config->message_bytes, 4194304u);
+    cr_assert_eq(config->contribution_bytes, 104857600u);
     cr_assert_eq(config->lease_ms, 60001u);
     cr_assert_eq(config->park_ms, 60000u);
     cr_assert_eq(config->warn_after_ms, 1u);

@@ -110,3 +110,101 @@ Test(store_quota, an_async_ticket_that_none_can_follow_is_refused)
     fixture_answer_deinit(&answer);
     fixture_stop(&f);
 }
+
+/* --- contributions --- */
+
+static const float gradient[48] = {1, 2, 3};
+
+static void send_slice(fixture *f, uint32_t worker, uint32_t slice, sg_store_pushed *pushed)
+{
+    fixture_push push = fixture_a_push(worker, 0, 0x3, gradient, 16);
+    push.slices = &slice;
+    push.n_slices = 1;
+    sg_error err = {0};
+    cr_assert_eq(fixture_send_for(f, &push, pushed, &err), SG_OK, "%s", err.message);
+}
+
+/* Three slices of 16 elements; room for two contributions. */
+static void start_with_room_for_two(fixture *f)
+{
+    static const fixture_variable three[] = {{.name = "three", .n_elems = 48}};
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
+    options.contribution_bytes = 128;
+    fixture_init(f, &options);
+    fixture_start(f, three, 1, 2, 0.0f);
+}
+
+Test(store_quota, beyond_contribution_bytes_only_the_slice_that_all_wait_for_is_let_in)
+{
+    fixture f;
+    start_with_room_for_two(&f);
+    sg_store_pushed pushed = {0};
+    send_slice(&f, 0, 2, &pushed);
+    cr_assert_eq(pushed.n_refused, 0);
+    send_slice(&f, 1, 1, &pushed);
+    cr_assert_eq(pushed.n_refused, 0);
+    send_slice(&f, 0, 1, &pushed);
+    cr_assert_eq(pushed.n_refused, 0, "what closes its round does not wait");
+    send_slice(&f, 1, 0, &pushed);
+    cr_assert_eq(pushed.n_refused, 0, "there is room again");
+    sg_store_pushed_deinit(&pushed);
+    fixture_stop(&f);
+    start_with_room_for_two(&f);
+    send_slice(&f, 0, 2, &pushed);
+    send_slice(&f, 0, 1, &pushed);
+    cr_assert_eq(pushed.n_refused, 0);
+    send_slice(&f, 0, 0, &pushed);
+    cr_assert_eq(pushed.n_refused, 0, "the focus is let in beyond the bound");
+    send_slice(&f, 1, 0, &pushed);
+    cr_assert_eq(pushed.n_refused, 0);
+    send_slice(&f, 1, 2, &pushed);
+    send_slice(&f, 1, 1, &pushed);
+    sg_store_pushed_deinit(&pushed);
+    fixture_answer answer;
+    fixture_pull(&f, 0, (const uint32_t[]){0, 1, 2}, 3, 1, 1000, &answer);
+    cr_assert_eq(answer.status, SG_OK);
+    fixture_answer_deinit(&answer);
+    fixture_stop(&f);
+}
+
+Test(store_quota, a_push_is_let_in_as_far_as_there_is_room_and_told_of_the_rest)
+{
+    fixture f;
+    start_with_room_for_two(&f);
+    sg_store_pushed pushed = {0};
+    send_slice(&f, 0, 1, &pushed);
+    send_slice(&f, 0, 2, &pushed);
+    fixture_push push = fixture_a_push(1, 0, 0x7, gradient, 48);
+    push.members = 0x3;
+    push.slices = (const uint32_t[]){0, 1, 2};
+    push.n_slices = 3;
+    sg_error err = {0};
+    cr_assert_eq(fixture_send_for(&f, &push, &pushed, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(pushed.n_refused, 0, "slices 1 and 2 close, slice 0 is the focus");
+    fixture_stop(&f);
+
+    start_with_room_for_two(&f);
+    push.worker = 0;
+    push.incarnation = FIXTURE_INCARNATION(1);
+    pushed.wants_versions = true;
+    cr_assert_eq(fixture_send_for(&f, &push, &pushed, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(pushed.n_refused, 1);
+    cr_assert_eq(pushed.refused[0], 2);
+    cr_assert_eq(pushed.focus, 0, "slice 0 lacks worker 1");
+    cr_assert_eq(pushed.n_versions, 0);
+    sg_store_pushed_deinit(&pushed);
+    pushed.wants_versions = false;
+    send_slice(&f, 1, 0, &pushed);
+    send_slice(&f, 1, 1, &pushed);
+    cr_assert_eq(fixture_send_for(&f, &push, &pushed, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(pushed.n_refused, 0, "a repeat counts what was refused, and nothing twice");
+    send_slice(&f, 1, 2, &pushed);
+    sg_store_pushed_deinit(&pushed);
+    fixture_answer answer;
+    fixture_pull(&f, 0, push.slices, 3, 1, 1000, &answer);
+    cr_assert_eq(answer.status, SG_OK);
+    cr_assert_eq(answer.values[2], -3.0f);
+    cr_assert_eq(answer.values[34], -1.5f, "worker 1 pushed 3 there, worker 0 nothing");
+    fixture_answer_deinit(&answer);
+    fixture_stop(&f);
+}

@@ -159,6 +159,7 @@ typedef struct sim_contribution {
     uint32_t index;
     uint64_t incarnation, weight;
     uint64_t sent, counted; /* slices, as bits */
+    uint64_t given_up;      /* that there was no room for, or whose call was cancelled */
 } sim_contribution;
 
 typedef struct sim_step_record {
@@ -219,6 +220,7 @@ struct sim {
     sim_arrival *arrivals;
     sim_arrival **waiting; /* [n_waiting] not answered at once; those that are by now are thrown out now and then */
     size_t n_waiting, waiting_capacity;
+    uint64_t n_refused;                                               /* pushes for which there was no room */
     sim_link links[SIM_MAX_WORKERS + SIM_MAX_PS + 1][SIM_MAX_PS + 2]; /* by sender; by ps, coordinator, heartbeats */
     bool job_ended;
     sg_status job_status;
@@ -285,7 +287,9 @@ float sim_oracle_initial(uint32_t slice, uint32_t elem);
 void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation);
 void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__TicketResponse *ticket);
 void sim_oracle_sent(sim *s, const sim_call *push);
-void sim_oracle_pushed(sim *s, const sim_call *push, sg_status status);
+/* refused: [n] slices that are not stored although the status is OK. */
+void sim_oracle_pushed(sim *s, const sim_call *push, sg_status status, const uint32_t *refused, size_t n_refused);
+void sim_oracle_cancelled(sim *s, const sim_call *push);
 void sim_oracle_ordered(sim *s, uint32_t ps, const Shardgrad__V1__OrderRequest *order);
 void sim_oracle_left(sim *s, uint64_t incarnation);
 void sim_oracle_look(sim *s, uint32_t ps);

@@ -94,11 +94,20 @@ void sim_answer(sim *s, sim_arrival *arrival, sg_status status, const char *text
     sim_at(s, s->now_ms + delay_ms(s), on_reply, arrival, 0);
 }
 
+static void on_cancelled(sim *s, const sim_event *event)
+{
+    sim_worker_reply(s, event->subject, SG_CANCELLED, "cancelled", NULL, NULL);
+}
+
 void sim_cancel(sim *s, sim_call *call)
 {
     if (call->settled)
         return;
     call->settled = true;
+    if (call->body->descriptor == &shardgrad__v1__push_request__descriptor) {
+        sim_oracle_cancelled(s, call);
+        sim_at(s, s->now_ms + 1, on_cancelled, call, 0);
+    }
     for (sim_arrival *arrival = s->arrivals; arrival != NULL; arrival = arrival->next) {
         if (arrival->call == call && !arrival->answered && sim_chance(s, 500))
             sim_at(s, s->now_ms + delay_ms(s), on_gone, arrival, 0);

@@ -151,17 +151,29 @@ static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fr
     }
 }
 
-/* A store has answered a push: with OK every slice of it counts, else none. */
-void sim_oracle_pushed(sim *s, const sim_call *call, sg_status status)
+/* A store has answered a push: with OK every slice of it counts, but those that it refused; else none. */
+void sim_oracle_pushed(sim *s, const sim_call *call, sg_status status, const uint32_t *refused, size_t n_refused)
 {
     const Shardgrad__V1__PushRequest *push = (const Shardgrad__V1__PushRequest *)call->body;
     sim_contribution *contribution = contribution_of(s, push);
     uint64_t fresh = bits_of(push) & ~contribution->counted;
     if (status != SG_OK)
         return;
+    for (size_t i = 0; i < n_refused; i++) {
+        if ((fresh >> refused[i] & 1) == 0)
+            sim_fail(s, "slice %" PRIu32 " is refused, which was counted or not sent", refused[i]);
+        fresh &= ~(UINT64_C(1) << refused[i]);
+        contribution->given_up |= UINT64_C(1) << refused[i];
+    }
     contribution->counted |= fresh;
     if (s->scenario.async)
         subtract(s, push, fresh);
+}
+
+void sim_oracle_cancelled(sim *s, const sim_call *call)
+{
+    const Shardgrad__V1__PushRequest *push = (const Shardgrad__V1__PushRequest *)call->body;
+    contribution_of(s, push)->given_up |= bits_of(push);
 }
 
 void sim_oracle_ordered(sim *s, uint32_t ps, const Shardgrad__V1__OrderRequest *order)
@@ -191,7 +203,7 @@ void sim_oracle_left(sim *s, uint64_t incarnation)
             const sim_step_record *record = &s->steps[group][step];
             for (uint32_t i = 0; i < record->n_contributions; i++) {
                 const sim_contribution *one = &record->contributions[i];
-                if (one->incarnation == incarnation && one->sent & ~one->counted)
+                if (one->incarnation == incarnation && (one->sent & ~(one->counted | one->given_up)) != 0)
                     sim_fail(s, "worker %" PRIu32 " left while its push of step %" PRIu32 " was under way", one->index,
                              step);
             }

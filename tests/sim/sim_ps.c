@@ -248,15 +248,20 @@ static void ticket_get(sim *s, sim_ps *ps, const Shardgrad__V1__TicketRequest *r
         sim_oracle_ticket(s, request->incarnation, (const Shardgrad__V1__TicketResponse *)ps->ticket);
 }
 
-static void answer_push_pull(sim *s, sim_ps *ps, sim_arrival *arrival, sg_version **versions, size_t n)
+static void answer_push_pull(sim *s, sim_ps *ps, sim_arrival *arrival, const sg_store_pushed *pushed)
 {
     uint64_t numbers[SIM_MAX_SLICES];
-    take_values(arrival, versions, n, numbers);
-    ticket_get(s, ps, ((const Shardgrad__V1__PushRequest *)arrival->call->body)->ticket);
+    const size_t n = pushed->n_versions;
+    take_values(arrival, pushed->versions, n, numbers);
+    if (pushed->n_refused == 0)
+        ticket_get(s, ps, ((const Shardgrad__V1__PushRequest *)arrival->call->body)->ticket);
     Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
     response.dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     response.versions = numbers;
     response.n_versions = n;
+    response.refused = pushed->refused;
+    response.n_refused = pushed->n_refused;
+    response.focus = pushed->focus;
     response.ticket = (Shardgrad__V1__TicketResponse *)ps->ticket;
     sim_answer(s, arrival, SG_OK, "", &response.base);
     if (ps->ticket != NULL)
@@ -313,11 +318,15 @@ static void arrive_push(sim *s, sim_ps *ps, sim_arrival *arrival)
     sg_status status = sg_store_push(ps->store, s->now_ms, (const Shardgrad__V1__PushRequest *)arrival->call->body,
                                      &data, &pushed, &err);
     received_release(r);
-    sim_oracle_pushed(s, arrival->call, status);
+    sim_oracle_pushed(s, arrival->call, status, pushed.refused, pushed.n_refused);
+    s->n_refused += pushed.n_refused > 0;
     if (status == SG_OK && arrival->call->wants_values) {
-        answer_push_pull(s, ps, arrival, pushed.versions, pushed.n_versions);
+        answer_push_pull(s, ps, arrival, &pushed);
     } else {
         Shardgrad__V1__PushResponse response = SHARDGRAD__V1__PUSH_RESPONSE__INIT;
+        response.refused = pushed.refused;
+        response.n_refused = pushed.n_refused;
+        response.focus = pushed.focus;
         sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
     }
     sg_store_pushed_deinit(&pushed);
@@ -431,6 +440,7 @@ void sim_ps_start(sim *s, uint32_t index)
                                                     .park_ms = s->config->park_ms,
                                                     .warn_after_ms = s->config->warn_after_ms,
                                                     .message_bytes = s->config->message_bytes,
+                                                    .contribution_bytes = s->config->contribution_bytes,
                                                     .held_bytes = s->seed_number % 3 * HELD_BYTES,
                                                     .max_workers = s->config->max_workers,
                                                     .answer_pull = answer_pull,

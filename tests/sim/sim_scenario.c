@@ -52,6 +52,7 @@ static void choose_config(sim *s)
         {.key = "update.learning_rate", .value = "1"},
         {.key = "slice_bytes", .value = "64"},
         {.key = "message_bytes", .value = message_bytes},
+        {.key = "contribution_bytes", .value = s->seed_number % 4 == 3 ? "128" : "4GiB"},
         {.key = "lease_ms", .value = "2000"},
         {.key = "park_ms", .value = "300"},
         {.key = "start_timeout_ms", .value = "40000"},

@@ -134,19 +134,34 @@ static void step_handed_over(sim *s, sim_worker *worker)
     ask(s, worker);
 }
 
+/* Which piece is the i-th of n: from the last to the first, as gradients come; others in other orders. */
+static size_t piece_at(const sim_worker *worker, size_t i, size_t n)
+{
+    switch (worker->index % 3) {
+    case 0:
+        return n - 1 - i;
+    case 1:
+        return i;
+    default:
+        return (n / 2 + i) % n;
+    }
+}
+
 static void exchange(sim *s, sim_worker *worker)
 {
     uint32_t slices[SIM_MAX_SLICES];
     size_t n = group_slices(s, worker->group, slices);
     fill_gradients(s, worker, slices, n);
     worker->leaves_early = worker->iterations_left == 1 && sim_chance(s, 400);
+    const size_t n_all = n;
     if (worker->leaves_early)
         n = sim_below(s, n + 1);
+    const uint32_t *sent = s->seed_number % 8 == 7 ? slices + (n_all - n) : slices; /* the last ones, or the first */
     worker->phase = SIM_EXCHANGING;
-    if (!worker->in_pieces && n > 0 && !send_slices(s, worker, slices, n))
+    if (!worker->in_pieces && n > 0 && !send_slices(s, worker, sent, n))
         return;
-    for (size_t i = n; worker->in_pieces && i-- > 0;) {
-        if (!send_slices(s, worker, &slices[i], 1))
+    for (size_t i = 0; worker->in_pieces && i < n; i++) {
+        if (!send_slices(s, worker, &sent[piece_at(worker, i, n)], 1))
             return;
     }
     if (worker->leaves_early)

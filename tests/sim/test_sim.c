@@ -23,12 +23,14 @@ static uint64_t number_from(const char *name)
 typedef struct tally {
     uint32_t ended_well, failed;
     uint32_t faults[SIM_N_FAULTS]; /* that happened, by kind */
+    uint64_t refused;              /* pushes for which there was no room */
 } tally;
 
 static void count(const sim *s, tally *t)
 {
     t->ended_well += s->job_ended && s->job_status == SG_OK;
     t->failed += s->job_ended && s->job_status != SG_OK;
+    t->refused += s->n_refused;
     for (uint32_t i = 0; i < s->scenario.n_faults; i++)
         t->faults[s->scenario.faults[i].kind] += s->scenario.faults[i].happened;
 }
@@ -66,6 +68,7 @@ ParameterizedTest(const uint32_t *share, sim, whatever_is_lost_repeated_late_or_
         play(seed, NULL, &t);
     cr_assert_gt(t.ended_well, N_SEEDS / N_SHARES / 2);
     cr_assert_gt(t.failed, 0);
+    cr_assert_gt(t.refused, N_SEEDS / N_SHARES / 10, "pushes found room too often");
     for (uint32_t kind = 0; kind < SIM_N_FAULTS; kind++)
         cr_assert_gt(t.faults[kind], 0, "fault %" PRIu32 " never happened", kind);
 }

@@ -144,6 +144,8 @@ void sg_ops_free(sg_client *client);
 sg_op *sg_op_find(const sg_client *client, uint64_t task);
 /* With the lock held: completes it if nothing is under way any more. */
 void sg_op_settle(sg_op *op);
+/* Wakes who waits for it, if it waits for what was not handed over. With the lock held. */
+void sg_op_note_lack(sg_op *op);
 bool sg_op_is_complete(sg_op *op);
 /* Waits without a limit, then destroys; returns how it ended. *step (may be NULL) gets a ticket. */
 SG_MUST_USE sg_status sg_op_finish(sg_op *op, sg_step *step, sg_error *err);

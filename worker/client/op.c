@@ -1,6 +1,7 @@
 /* worker/client/op.c - an operation under way: complete when the session has ended its task, every call of it has
  * ended, and the transport has let go of every buffer. Until then its buffers are not the caller's. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -84,6 +85,23 @@ static struct timespec time_at(uint64_t ms)
     return (struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
 }
 
+void sg_op_note_lack(sg_op *op)
+{
+    uint32_t slice;
+    if (sg_session_lacks(op->client->session, op->task, &slice))
+        wake(op->client, &op->completed);
+}
+
+static sg_status error_of_lack(const sg_client *client, uint32_t slice, sg_error *err)
+{
+    const sg_plan *plan = sg_session_plan(client->session);
+    const uint32_t variable = plan->slices[slice].variable;
+    return sg_error_set(err, SG_WAITING,
+                        "the ps has no room for these gradients before those of variable %" PRIu32
+                        " ('%s', slice %" PRIu32 "): push that, then wait again",
+                        variable, client->variables[variable].name, slice);
+}
+
 sg_status sg_op_wait(sg_op *op, uint64_t timeout_ms, sg_error *err)
 {
     sg_client *client = op->client;
@@ -92,11 +110,14 @@ sg_status sg_op_wait(sg_op *op, uint64_t timeout_ms, sg_error *err)
     const struct timespec limit = time_at(limited ? now_ms + timeout_ms : 0);
     pthread_mutex_lock(&client->mutex);
     int waited = 0;
-    while (!op->complete && waited != ETIMEDOUT)
+    uint32_t slice;
+    while (!op->complete && waited != ETIMEDOUT && !sg_session_lacks(client->session, op->task, &slice))
         waited = limited ? pthread_cond_timedwait(&op->completed, &client->mutex, &limit)
                          : pthread_cond_wait(&op->completed, &client->mutex);
     sg_status status = SG_OK;
-    if (!op->complete)
+    if (!op->complete && sg_session_lacks(client->session, op->task, &slice))
+        status = error_of_lack(client, slice, err);
+    else if (!op->complete)
         status =
             sg_error_set(err, SG_TIMEOUT, "not complete after %llu ms: %s", (unsigned long long)timeout_ms,
                          op->done ? "its calls are being ended" : sg_session_waiting_for(client->session, op->task));

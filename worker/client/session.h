@@ -15,7 +15,8 @@
  *     says how far they went;
  *   - FENCED from anyone ends everything;
  *   - ROLLED_BACK from anyone, or, where the cluster recovers, a ps that falls silent, ends what is under way with
- *     ROLLED_BACK: the session says hello again, and waits for sg_session_resume to declare again.
+ *     ROLLED_BACK: the session says hello again, and waits for sg_session_resume to declare again;
+ *   - a push for which the ps has no room is sent again, and before it the one of the slice that all wait for.
  *
  * Threads: none; the owner serialises. */
 #ifndef SG_WORKER_CLIENT_SESSION_H
@@ -173,6 +174,9 @@ uint64_t sg_session_slice_version(const sg_session *session, uint32_t slice);
 size_t sg_session_missing(const sg_session *session, const sg_step *step, uint32_t *slices);
 /* Whether all trained slices of the step, which was begun and is not finished, were acknowledged. */
 bool sg_session_is_pushed(const sg_session *session, const sg_step *step);
+/* Whether a push of this task was refused for want of room (contribution_bytes) while all wait for a slice of the same
+ * step that was not handed over yet: then it waits for who hands that over. */
+bool sg_session_lacks(const sg_session *session, uint64_t task, uint32_t *slice);
 /* OK, or that with which everything ends. */
 sg_status sg_session_failed(const sg_session *session, sg_error *err);
 

@@ -393,7 +393,8 @@ static void call_ended(sg_session *session, uint64_t now_ms, sg_session_request 
         session->back_until_ms = now_ms + session->start_timeout_ms;
         if (status == SG_WAITING || status == SG_NOT_READY) {
             repeat_answered(session, request, now_ms, status, text);
-        } else {
+        } else if (status != SG_OK || !sg_session_is_push(request->method) ||
+                   !sg_session_data_repeat(session, now_ms, request, reply)) {
             request_release(session, request);
             request_end(session, request);
             settle(session, now_ms, request, status, text, reply);

@@ -380,6 +380,52 @@ static void push_pull_answered(sg_session *session, uint64_t now_ms, sg_session_
                             request->message->n_slices);
 }
 
+/* --- no room --------------------------------------------------------------------------------------------------- */
+
+static void refused_note(sg_session *session, sg_session_request *push, uint32_t focus)
+{
+    char text[SG_ERROR_MESSAGE_BYTES];
+    push->task->focus = focus + 1;
+    push->task->focus_step = push->at;
+    snprintf(text, sizeof text,
+             "ps %" PRIu32 " (%s) to have room for more gradients of step %" PRIu64 ": all wait for slice %" PRIu32,
+             push->target, session->peers[push->target].address, push->at, focus);
+    sg_session_task_wait(push->task, text);
+    push->task->answered = true;
+}
+
+bool sg_session_data_repeat(sg_session *session, uint64_t now_ms, sg_session_request *request,
+                            const ProtobufCMessage *reply)
+{
+    const bool pulls = request->method == SG_SESSION_PUSH_PULL;
+    const Shardgrad__V1__PushResponse *push = (const Shardgrad__V1__PushResponse *)reply;
+    const Shardgrad__V1__PushPullResponse *both = (const Shardgrad__V1__PushPullResponse *)reply;
+    const size_t n_refused = pulls ? both->n_refused : push->n_refused;
+    const uint32_t *refused = pulls ? both->refused : push->refused;
+    const uint32_t focus = pulls ? both->focus : push->focus;
+    if (n_refused == 0) {
+        request->task->focus = 0;
+        return false;
+    }
+    bool goes_on = false;
+    for (size_t i = 0; i < n_refused; i++)
+        goes_on = goes_on || refused[i] == focus;
+    request->failures = 0;
+    refused_note(session, request, focus);
+    sg_session_lane_refuse(session, now_ms, request, focus, goes_on);
+    return true;
+}
+
+bool sg_session_lacks(const sg_session *session, uint64_t number, uint32_t *slice)
+{
+    const sg_session_task *task = sg_slots_get(&session->tasks_by_number, number);
+    if (task == NULL || task->focus == 0 || session->plan == NULL || task->focus > session->plan->n_slices ||
+        session->slices[task->focus - 1].pushed == task->focus_step + 1)
+        return false;
+    *slice = task->focus - 1;
+    return true;
+}
+
 void sg_session_data_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
                               const ProtobufCMessage *reply)
 {

@@ -49,7 +49,9 @@ typedef struct sg_session_task {
     uint64_t attempt;    /* DECLARE: not 0 once this worker was told to initialize */
     bool answered;       /* somebody has answered, if only that one has to wait */
     uint64_t begun_ms, deadline_ms, warn_ms, warn_interval_ms;
-    char *waiting; /* for whom, in the words of the last answer that was none; may be NULL */
+    char *waiting;  /* for whom, in the words of the last answer that was none; may be NULL */
+    uint32_t focus; /* PUSH: 1 + the slice that its refused pushes wait for; 0: none was refused since */
+    uint64_t focus_step;
 } sg_session_task;
 
 /* What the coordinator said of a step, counted: a push repeats it, perhaps longer than the ticket is held. */
@@ -94,6 +96,7 @@ typedef struct sg_session_request {
     uint64_t not_before_ms; /* of the next one */
     uint32_t failures;      /* attempts since the last answer */
     uint32_t n_waits;       /* answers that another worker is waited for */
+    bool urgent;            /* a push: there is room for one of its slices, and the others wait for it */
     bool resting;           /* ACTIVE: it has left its lane, and goes back to the queue at not_before_ms */
     /* ACTIVE: a push whose task has ended and whose call has not. It has left its lane; the peer may still read it, so
      * that until the call is reported the next push of its slices waits, and the goodbye. */
@@ -122,6 +125,9 @@ typedef struct sg_session_lane {
     size_t n_queued, capacity;
     struct sg_session_requests blocked; /* oldest first */
     bool look;                          /* one was added, or a slice became free, since they were looked at */
+    /* UP: the ps had no room for the last one, which rests; until it is back only urgent ones go. */
+    bool full;
+    uint32_t n_refusals; /* since something was let in */
 } sg_session_lane;
 
 typedef struct sg_session_peer {
@@ -313,7 +319,11 @@ void sg_session_lanes_destroy(sg_session *session);
 void sg_session_lane_add(sg_session *session, sg_session_request *request);
 /* A pull that is active was answered WAITING: others get its room. */
 void sg_session_lane_rest(sg_session *session, sg_session_request *request);
-/* Queues one that rests, among the parked ones. */
+/* A push that is active was refused for want of room: it rests, and others of its lane with it, but for the one that
+ * has the slice `focus`. goes_on: this one has it, and it is not stored yet: it is sent again at once. */
+void sg_session_lane_refuse(sg_session *session, uint64_t now_ms, sg_session_request *push, uint32_t focus,
+                            bool goes_on);
+/* Queues one that rests: a pull among the parked ones. */
 void sg_session_lane_return(sg_session *session, sg_session_request *request);
 /* Its room is free; it is active. */
 void sg_session_lane_leave(sg_session *session, const sg_session_request *request);
@@ -350,6 +360,9 @@ void sg_session_tickets_refused(sg_session *session, uint64_t now_ms, sg_session
                                 const char *text);
 void sg_session_data_answered(sg_session *session, uint64_t now_ms, sg_session_request *request,
                               const ProtobufCMessage *reply);
+/* Asks again where the ps had no room for all that was pushed. False: it had. */
+bool sg_session_data_repeat(sg_session *session, uint64_t now_ms, sg_session_request *request,
+                            const ProtobufCMessage *reply);
 void sg_session_data_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
                              const char *text);
 

@@ -190,12 +190,25 @@ static void leave_ask(sg_session *session, sg_session_task *task)
     free(list);
 }
 
+/* A push that waits for one of a slice that will not be handed over any more would wait for ever. */
+static void hopeless_drop(sg_session *session)
+{
+    uint32_t slice;
+    for (sg_session_task *task = TAILQ_FIRST(&session->tasks), *next; task != NULL; task = next) {
+        next = TAILQ_NEXT(task, link);
+        if (sg_session_lacks(session, task->number, &slice))
+            sg_session_task_end(session, task, NULL, SG_CANCELLED,
+                                "this worker leaves without a push of slice %" PRIu32 ", which all wait for", slice);
+    }
+}
+
 /* Nobody is told goodbye who was never met or whose job is over; a peer that stops still wants to hear it. */
 void sg_session_leave_due(sg_session *session)
 {
     sg_session_task *task = session->leaving ? leave_task(session) : NULL;
     if (task == NULL || task->n_requests > 0)
         return;
+    hopeless_drop(session);
     if (session->hello == NULL || (session->failed != SG_OK && session->failed != SG_STOPPED))
         sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
     else if (session->n_pushes == 0)

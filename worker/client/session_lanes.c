@@ -18,12 +18,18 @@
 #define UNDER_WAY_BYTES (2u << 20)
 /* Parked ones take no part in that: each comes back when the last worker has pushed. */
 #define PARKED_MESSAGES 32u
+/* A push for which there was no room is sent again, at first after so long; then less and less often, as long as
+ * nothing is let in. */
+#define REFUSED_FIRST_MS 20u
+#define REFUSED_MOST_MS  160u
 
 /* --- a lane's queue: a heap ------------------------------------------------------------------------------------ */
 
 static bool is_before(const sg_session_request *a, const sg_session_request *b)
 {
     const uint32_t left = a->message->slices[0], right = b->message->slices[0];
+    if (a->urgent != b->urgent)
+        return a->urgent;
     if (a->n_waits != b->n_waits)
         return a->n_waits < b->n_waits;
     return left != right ? left < right : a->number < b->number;
@@ -119,6 +125,7 @@ void sg_session_lane_leave(sg_session *session, const sg_session_request *reques
         lane->n_active--;
         lane->active_bytes -= request->message->slice_bytes;
     }
+    lane->full = lane->full && !request->resting;
     sg_session_lane_touch(session, request->lane);
 }
 
@@ -129,11 +136,79 @@ void sg_session_lane_rest(sg_session *session, sg_session_request *request)
     request->n_waits++;
 }
 
+/* --- pushes for which there was no room ------------------------------------------------------------------------ */
+
+static bool has_slice(const sg_session_request *request, uint32_t slice)
+{
+    const sg_session_message *message = request->message;
+    size_t i = 0;
+    while (i < message->n_slices && message->slices[i] < slice)
+        i++;
+    return i < message->n_slices && message->slices[i] == slice;
+}
+
+/* The slice is of the same step: at most one push of it is queued or under way. */
+static void hurry(sg_session *session, uint64_t now_ms, sg_session_lane *lane, const sg_session_request *but,
+                  uint32_t slice)
+{
+    for (size_t i = 0; i < lane->n_queued; i++) {
+        if (!has_slice(lane->queue[i], slice))
+            continue;
+        lane->queue[i]->urgent = true;
+        sift_up(lane, i);
+        return;
+    }
+    sg_session_request *request;
+    TAILQ_FOREACH(request, &session->active, link)
+    {
+        if (request != but && request->resting && &session->lanes[request->lane] == lane && has_slice(request, slice)) {
+            request->urgent = true;
+            request->not_before_ms = now_ms;
+            return;
+        }
+    }
+}
+
+static uint64_t refused_pause_ms(sg_session *session, uint32_t n_refusals)
+{
+    uint64_t most_ms = REFUSED_FIRST_MS;
+    for (uint32_t i = 1; i < n_refusals && most_ms < REFUSED_MOST_MS; i++)
+        most_ms *= 2;
+    return most_ms / 2 + sg_session_random(session) % (most_ms / 2 + 1);
+}
+
+void sg_session_lane_refuse(sg_session *session, uint64_t now_ms, sg_session_request *push, uint32_t focus,
+                            bool goes_on)
+{
+    sg_session_lane *lane = &session->lanes[push->lane];
+    sg_session_lane_rest(session, push);
+    lane->full = true;
+    lane->n_refusals += !goes_on;
+    push->urgent = goes_on;
+    push->not_before_ms = goes_on ? now_ms : now_ms + refused_pause_ms(session, lane->n_refusals);
+    sg_session_due(session, push->not_before_ms);
+    if (!goes_on)
+        hurry(session, now_ms, lane, push, focus);
+}
+
+/* A push goes back to its own lane; it stands in the way of the next one of its slices as before. */
+static void refused_return(sg_session *session, sg_session_request *push)
+{
+    sg_session_lane *lane = &session->lanes[push->lane];
+    lane->full = false;
+    queue_put(lane, push);
+    sg_session_lane_touch(session, push->lane);
+}
+
 void sg_session_lane_return(sg_session *session, sg_session_request *request)
 {
     TAILQ_REMOVE(&session->active, request, link);
     session->n_idle--;
     request->resting = false;
+    if (sg_session_is_push(request->method)) {
+        refused_return(session, request);
+        return;
+    }
     request->lane = request->target * SG_SESSION_LANES_PER_PS + SG_SESSION_LANE_PARKED;
     sg_session_lane_add(session, request);
 }
@@ -191,7 +266,10 @@ void sg_session_lane_unblock(sg_session *session, const sg_session_request *push
 {
     for (size_t i = 0; i < push->message->n_slices; i++)
         session->slices[push->message->slices[i]].push_pending = false;
-    session->lanes[push->lane].look = true;
+    sg_session_lane *lane = &session->lanes[push->lane];
+    lane->look = true;
+    lane->full = false;
+    lane->n_refusals = 0;
     sg_session_lane_touch(session, push->lane);
 }
 
@@ -226,7 +304,8 @@ static void lane_send(sg_session *session, sg_session_lane *lane, uint64_t now_m
 {
     const sg_session_lane_kind kind = (sg_session_lane_kind)((lane - session->lanes) % SG_SESSION_LANES_PER_PS);
     blocked_look(session, lane);
-    while (lane->n_queued > 0 && has_room(session, lane, kind, lane->queue[0]->message->slice_bytes)) {
+    while (lane->n_queued > 0 && (!lane->full || lane->queue[0]->urgent) &&
+           has_room(session, lane, kind, lane->queue[0]->message->slice_bytes)) {
         sg_session_request *request = queue_take(lane);
         lane->n_active++;
         lane->active_bytes += request->message->slice_bytes;

@@ -280,6 +280,7 @@ static void call_report(sg_client_call *call, sg_status status, const sg_error *
                         error == NULL ? NULL : error->message, status == SG_OK ? parts->head : NULL);
     if (op != NULL) {
         TAILQ_REMOVE(&op->calls, call, link);
+        sg_op_note_lack(op);
         sg_op_settle(op);
     }
     sg_transport_unref(call, n_references);

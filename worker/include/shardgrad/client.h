@@ -24,8 +24,8 @@
  * may hold any number of clients.
  *
  * Buffers. A value or gradient buffer that was handed to a call belongs to the library until that call returns, or,
- * for the calls that return an op, until sg_op_wait has returned anything but SG_TIMEOUT, or sg_op_destroy has
- * returned: on success, failure, cancel and time-out alike.
+ * for the calls that return an op, until sg_op_wait has returned anything but SG_TIMEOUT or SG_WAITING, or
+ * sg_op_destroy has returned: on success, failure, cancel and time-out alike.
  *
  * Errors. Codes worth a branch: SG_TIMEOUT (a deadline passed; the op lives on), SG_FENCED (another process has
  * taken this worker index: end, exit 75), SG_PEER_LOST (a worker or a ps died and the job with it), SG_UNAVAILABLE
@@ -159,7 +159,9 @@ SG_API SG_MUST_USE sg_status sg_client_push_pull_ranges(sg_client *client, const
                                                         size_t n_ranges, sg_op **op, sg_error *err);
 
 /* Waits until the op is complete or timeout_ms have passed (0: looks only; UINT64_MAX: no limit). SG_TIMEOUT: it is not
- * complete and goes on; the message says for whom it waits. May be called again and from several threads. */
+ * complete and goes on; the message says for whom it waits. SG_WAITING: it goes on, too, but not before another
+ * variable of the same step is pushed, which the message names: a ps has no room for more (contribution_bytes), and all
+ * workers wait for that one. May be called again and from several threads. */
 SG_API SG_MUST_USE sg_status sg_op_wait(sg_op *op, uint64_t timeout_ms, sg_error *err);
 /* Waits until the op is complete, gives its buffers back and frees it. NULL is fine. */
 SG_API void sg_op_destroy(sg_op *op);
