@@ -119,7 +119,7 @@ sg_pool_buffer *sg_pool_get_rounded(sg_pool *pool, size_t n_bytes)
     return sg_pool_get(pool, rounded < n_bytes ? n_bytes : rounded);
 }
 
-void *sg_pool_try_alloc(sg_pool *pool, size_t n_bytes)
+void *sg_pool_try_alloc_raw(sg_pool *pool, size_t n_bytes)
 {
     if (n_bytes > MAX_UNITS * UNIT_BYTES - sizeof(object_head))
         return NULL;
@@ -132,7 +132,14 @@ void *sg_pool_try_alloc(sg_pool *pool, size_t n_bytes)
         return NULL;
     object_head *head = buffer->data;
     head->buffer = buffer;
-    return memset(head + 1, 0, n_bytes);
+    return head + 1;
+}
+
+void *sg_pool_try_alloc(sg_pool *pool, size_t n_bytes)
+{
+    void *object = sg_pool_try_alloc_raw(pool, n_bytes);
+    const bool is_zeroed = pool == NULL || n_bytes > SG_POOL_KEPT_BYTES; /* calloc's */
+    return object == NULL || is_zeroed ? object : memset(object, 0, n_bytes);
 }
 
 void *sg_pool_alloc(sg_pool *pool, size_t n_bytes)

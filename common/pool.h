@@ -45,6 +45,8 @@ void sg_pool_put(sg_pool_buffer *buffer);
 void *sg_pool_alloc(sg_pool *pool, size_t n_bytes);
 /* The same, but NULL without memory: for sizes that come from the wire. */
 void *sg_pool_try_alloc(sg_pool *pool, size_t n_bytes);
+/* The same, but not zeroed: for arrays that are filled in before they are read. */
+void *sg_pool_try_alloc_raw(sg_pool *pool, size_t n_bytes);
 void sg_pool_free(void *object); /* NULL is fine */
 
 #endif

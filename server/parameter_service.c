@@ -137,8 +137,8 @@ static void reply_push_pull(sg_pool *pool, sg_rpc_call *call, const sg_store_pus
                             Shardgrad__V1__TicketResponse *ticket)
 {
     size_t n = pushed->n_versions;
-    sg_wire_piece *pieces = sg_pool_try_alloc(pool, n * sizeof *pieces);
-    uint64_t *numbers = sg_pool_try_alloc(pool, n * sizeof *numbers);
+    sg_wire_piece *pieces = sg_pool_try_alloc_raw(pool, n * sizeof *pieces);
+    uint64_t *numbers = sg_pool_try_alloc_raw(pool, n * sizeof *numbers);
     bool has_room = pieces && numbers;
     Shardgrad__V1__PushPullResponse response = SHARDGRAD__V1__PUSH_PULL_RESPONSE__INIT;
     response.non_finite = pushed->non_finite;
@@ -260,7 +260,7 @@ void sg_parameter_service_answer_pull(void *user, void *call, const sg_store_pul
         sg_rpc_call_fail(call, answer->status, "%s", answer->message);
         return;
     }
-    sg_wire_piece *pieces = sg_pool_try_alloc(sg_store_pool(service->store), answer->n * sizeof *pieces);
+    sg_wire_piece *pieces = sg_pool_try_alloc_raw(sg_store_pool(service->store), answer->n * sizeof *pieces);
     if (!pieces) {
         for (size_t i = 0; i < answer->n; i++)
             sg_version_release(answer->versions[i]);

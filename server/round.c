@@ -140,6 +140,8 @@ sg_round_verdict sg_round_contribute(sg_round *round, const sg_round_entry *entr
 /* Nobody else has a part in it. */
 static bool is_alone(const sg_round_entry *entry)
 {
+    if (entry->alone)
+        return true;
     sg_workers others = entry->terms->members;
     sg_workers_remove(&others, entry->worker);
     return sg_workers_is_empty(&others);

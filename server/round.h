@@ -61,6 +61,7 @@ typedef struct sg_round_entry {
     uint64_t incarnation;
     uint64_t step;
     const sg_round_terms *terms;
+    bool alone; /* true: the worker is known to be the only member; whoever makes many entries looks once */
 } sg_round_entry;
 
 void sg_round_init(sg_round *round, bool async);

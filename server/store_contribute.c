@@ -241,7 +241,11 @@ static void add(sg_store_push_state *p, sg_store_item *item, sg_store_closing *c
         forget_older(slice);
     }
     if (item->closes) {
-        *closing = (sg_store_closing){.hyper = &p->hyper, .wants_made = wants_version(p)};
+        /* Field by field: to clear the rest, which is filled in next, would cost as much as all of this. */
+        closing->hyper = &p->hyper;
+        closing->wants_made = wants_version(p);
+        closing->left_out = false;
+        closing->made = NULL;
         if (closing->wants_made)
             sg_store_gave(p->store, slice, p->request->worker, slice->newest->step + 1);
         sg_store_begin_close(p->store, slice, &part, closing);

@@ -238,6 +238,7 @@ typedef struct sg_store_push_state {
     uint64_t data_bytes;
     sg_store_pushed *pushed;
     sg_round_terms terms;
+    bool alone; /* the sender is the only member */
     Shardgrad__V1__Hyper hyper;
     uint64_t admission;
     sg_store_item *items; /* [n] */

@@ -80,6 +80,8 @@ static sg_status check_shape(const sg_store_push_state *p, sg_error *err)
 static sg_status find_item(sg_store_push_state *p, size_t i, uint64_t *want_bytes, sg_error *err)
 {
     sg_store_item *item = &p->items[i];
+    item->look = item->finite = item->can_wait = false;
+    item->copy = NULL;
     sg_status status = sg_store_find_slice(p->store, p->request->slices[i], &item->slice, err);
     if (status != SG_OK)
         return status;
@@ -123,7 +125,8 @@ sg_round_entry sg_store_entry(const sg_store_push_state *p, size_t i)
     return (sg_round_entry){.worker = p->request->worker,
                             .incarnation = p->request->incarnation,
                             .step = p->items[i].step,
-                            .terms = &p->terms};
+                            .terms = &p->terms,
+                            .alone = p->alone};
 }
 
 sg_status sg_store_verdict_error(const sg_store_push_state *p, size_t i, const char *field, uint64_t collecting,
@@ -181,10 +184,10 @@ static sg_status make_arrays(sg_store_push_state *p, sg_error *err)
 {
     sg_pool *pool = p->store->pool;
     sg_store_pushed *pushed = p->pushed;
-    p->items = sg_pool_try_alloc(pool, p->n * sizeof *p->items);
-    pushed->non_finite = sg_pool_try_alloc(pool, p->n * sizeof *pushed->non_finite);
+    p->items = sg_pool_try_alloc_raw(pool, p->n * sizeof *p->items);
+    pushed->non_finite = sg_pool_try_alloc_raw(pool, p->n * sizeof *pushed->non_finite);
     if (pushed->wants_versions)
-        pushed->versions = sg_pool_try_alloc(pool, p->n * sizeof(sg_version *));
+        pushed->versions = sg_pool_try_alloc_raw(pool, p->n * sizeof(sg_version *));
     if (p->items && pushed->non_finite && (pushed->versions || !pushed->wants_versions))
         return SG_OK;
     return sg_error_set(err, SG_EXHAUSTED, "no memory for a push of %zu slices", p->n);
@@ -255,6 +258,7 @@ sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__P
         status = read_terms(store, request, &p.terms, err);
     if (status != SG_OK)
         return status;
+    p.alone = sg_workers_count(&p.terms.members) == 1; /* the sender is a member */
     status = run(&p, err);
     sg_store_end_push(&p);
     sg_pool_free(p.items);

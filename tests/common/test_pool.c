@@ -163,6 +163,25 @@ Test(pool, an_object_may_outlive_its_pool)
     sg_pool_free(object);
 }
 
+Test(pool, an_object_that_is_not_zeroed_is_as_good_and_its_memory_is_zeroed_for_the_next)
+{
+    sg_pool *pool = sg_pool_create();
+    static const size_t sizes[] = {1, 100, SG_POOL_KEPT_BYTES, SG_POOL_KEPT_BYTES + 1};
+    for (size_t i = 0; i < SG_ARRAY_LEN(sizes); i++) {
+        unsigned char *raw = sg_pool_try_alloc_raw(pool, sizes[i]);
+        cr_assert_not_null(raw);
+        cr_assert_eq((uintptr_t)raw % 16, 0);
+        memset(raw, 0xff, sizes[i]);
+        sg_pool_free(raw);
+        unsigned char *zeroed = sg_pool_try_alloc(pool, sizes[i]);
+        for (size_t k = 0; k < sizes[i]; k++)
+            cr_assert_eq(zeroed[k], 0);
+        sg_pool_free(zeroed);
+    }
+    cr_assert_null(sg_pool_try_alloc_raw(pool, SIZE_MAX / 2));
+    sg_pool_destroy(pool);
+}
+
 Test(pool, a_large_object_is_zeroed_and_given_back_and_so_is_one_of_no_pool)
 {
     sg_pool *pool = sg_pool_create();

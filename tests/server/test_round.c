@@ -18,7 +18,7 @@ static sg_round_terms terms_of(uint64_t members)
 static sg_round_verdict contribute(sg_round *round, uint32_t worker, uint64_t step, uint64_t members)
 {
     sg_round_terms terms = terms_of(members);
-    return sg_round_contribute(round, &(sg_round_entry){worker, 1, step, &terms}, NULL);
+    return sg_round_contribute(round, &(sg_round_entry){worker, 1, step, &terms, false}, NULL);
 }
 
 static void excuse(sg_round *round, uint32_t worker, uint64_t step, uint64_t members)
@@ -89,7 +89,7 @@ Test(round, who_is_no_member_is_refused)
 static const char *field_that_differs(const sg_round *round, sg_round_terms terms)
 {
     const char *field = "none";
-    sg_round_verdict verdict = sg_round_look(round, &(sg_round_entry){1, 1, 0, &terms}, &field);
+    sg_round_verdict verdict = sg_round_look(round, &(sg_round_entry){1, 1, 0, &terms, false}, &field);
     cr_assert_eq(verdict, SG_ROUND_DIFFERS);
     return field;
 }
@@ -177,7 +177,7 @@ Test(round, a_contribution_counts_although_its_sender_is_excused_while_the_round
 static sg_round_verdict contribute_async(sg_round *round, uint32_t worker, uint64_t incarnation, uint64_t ticket)
 {
     sg_round_terms terms = terms_of((uint64_t)1 << worker);
-    return sg_round_contribute(round, &(sg_round_entry){worker, incarnation, ticket, &terms}, NULL);
+    return sg_round_contribute(round, &(sg_round_entry){worker, incarnation, ticket, &terms, false}, NULL);
 }
 
 Test(round, async_every_contribution_closes_a_round_of_its_own)
@@ -239,7 +239,7 @@ static void run_both_ways(unsigned seed, bool async)
         if (rand_r(&seed) % 2)
             members |= 1u << rand_r(&seed) % 3;
         sg_round_terms terms = terms_of(members);
-        sg_round_entry entry = {worker, 1, step, &terms};
+        sg_round_entry entry = {worker, 1, step, &terms, members == 1u << worker && rand_r(&seed) % 2};
         bool closes_a = false, closes_b = false;
         if (rand_r(&seed) % 4 == 0 && !async) {
             excuse(&a, worker, step, members);
