@@ -5,9 +5,14 @@
  * Trains `variables` (4) variables of `elems` (16) elements, all 0 at first. The gradient of every element at step s is
  * 1 + 2 * INDEX + s % 3, with weight 1. Prints "training", then "step=S rank=R size=N values=V0,V1,..." after each
  * step, where Vi is the value that all elements of variable i have. It ends after `steps` (20) steps of its own, or
- * before the step `until`; otherwise: pause_ms=N       sleeps so long in each step, before it pushes leave=0 ends
- * without a word stay=1           waits for a line on standard input before it leaves partial=S:K      pushes the first
- * K variables of step S alone, prints "partial", and waits for its end Exit codes are those of the daemons. */
+ * before the step `until`. Otherwise:
+ *     first=N        the first variable has so many elements
+ *     from=K         pushes the variables one by one, from the K-th on and round, and waits for them at the end
+ *     pause_ms=N     sleeps so long in each step, before it pushes
+ *     leave=0        ends without a word
+ *     stay=1         waits for a line on standard input before it leaves
+ *     partial=S:K    pushes the first K variables of step S alone, prints "partial", and waits for its end
+ * Exit codes are those of the daemons. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +22,12 @@
 #include "common/status.h"
 #include "shardgrad/shardgrad.h"
 
-#define MAX_VARIABLES 64u
+#define MAX_VARIABLES 256u
 
 typedef struct stepper {
     const char *config;
     uint32_t index, n_variables;
-    uint64_t n_elems, steps, until, pause_ms, partial_step, partial_n;
+    uint64_t n_elems, first, from, steps, until, pause_ms, partial_step, partial_n;
     bool leave, stay;
     sg_client *client;
     char names[MAX_VARIABLES][16];
@@ -45,7 +50,8 @@ static void take_option(stepper *s, const char *option)
     const struct {
         const char *key;
         uint64_t *value;
-    } numbers[] = {{"elems=", &s->n_elems}, {"steps=", &s->steps}, {"until=", &s->until}, {"pause_ms=", &s->pause_ms}};
+    } numbers[] = {{"elems=", &s->n_elems}, {"first=", &s->first}, {"from=", &s->from},
+                   {"steps=", &s->steps},   {"until=", &s->until}, {"pause_ms=", &s->pause_ms}};
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         if (strncmp(option, numbers[i].key, strlen(numbers[i].key)) == 0) {
             *numbers[i].value = number(option + strlen(numbers[i].key));
@@ -71,18 +77,19 @@ static void make_variables(stepper *s)
 {
     for (uint32_t i = 0; i < s->n_variables; i++) {
         snprintf(s->names[i], sizeof s->names[i], "v%" PRIu32, i);
+        const uint64_t n = i == 0 && s->first != UINT64_MAX ? s->first : s->n_elems;
         s->variables[i] = (sg_variable){.name = s->names[i],
                                         .rank = 1,
-                                        .shape = {s->n_elems},
-                                        .value = sg_xcalloc(s->n_elems, sizeof(float)),
-                                        .gradient = sg_xcalloc(s->n_elems, sizeof(float))};
+                                        .shape = {n},
+                                        .value = sg_xcalloc(n, sizeof(float)),
+                                        .gradient = sg_xcalloc(n, sizeof(float))};
     }
 }
 
 static void fill_gradients(stepper *s, const sg_step *step)
 {
     for (uint32_t i = 0; i < s->n_variables; i++) {
-        for (uint64_t k = 0; k < s->n_elems; k++)
+        for (uint64_t k = 0; k < s->variables[i].shape[0]; k++)
             s->variables[i].gradient[k] = (float)(1 + 2 * s->index + step->number % 3);
     }
 }
@@ -92,7 +99,7 @@ static void print_step(const stepper *s, const sg_step *step)
     printf("step=%" PRIu64 " rank=%" PRIu32 " size=%" PRIu32 " values=", step->number, step->rank, step->size);
     for (uint32_t i = 0; i < s->n_variables; i++) {
         const float *value = s->variables[i].value;
-        for (uint64_t k = 1; k < s->n_elems; k++) {
+        for (uint64_t k = 1; k < s->variables[i].shape[0]; k++) {
             if (value[k] != value[0])
                 printf("uneven:");
         }
@@ -123,6 +130,23 @@ static sg_status push_partially(stepper *s, const sg_step *step, sg_error *err)
         pause();
 }
 
+static sg_status push_one_by_one(stepper *s, const sg_step *step, sg_error *err)
+{
+    sg_op *ops[MAX_VARIABLES];
+    uint32_t n = 0;
+    sg_status status = SG_OK;
+    for (; n < s->n_variables && status == SG_OK; n += status == SG_OK) {
+        const uint32_t variable = (uint32_t)((s->from + n) % s->n_variables);
+        status = sg_client_push_pull(s->client, step, &variable, 1, &ops[n], err);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (status == SG_OK)
+            status = sg_op_wait(ops[i], UINT64_MAX, err);
+        sg_op_destroy(ops[i]);
+    }
+    return status;
+}
+
 static sg_status one_step(stepper *s, sg_step *step, sg_error *err)
 {
     fill_gradients(s, step);
@@ -131,7 +155,7 @@ static sg_status one_step(stepper *s, sg_step *step, sg_error *err)
     step->loss = 1;
     if (step->number == s->partial_step)
         return push_partially(s, step, err);
-    sg_status status = sg_client_end_step(s->client, step, err);
+    sg_status status = s->from != UINT64_MAX ? push_one_by_one(s, step, err) : sg_client_end_step(s->client, step, err);
     if (status == SG_OK)
         print_step(s, step);
     return status;
@@ -165,6 +189,8 @@ int main(int argc, char **argv)
                  .index = (uint32_t)number(argv[2]),
                  .n_variables = 4,
                  .n_elems = 16,
+                 .first = UINT64_MAX,
+                 .from = UINT64_MAX,
                  .steps = 20,
                  .until = UINT64_MAX,
                  .partial_step = UINT64_MAX,

@@ -1,0 +1,27 @@
+/* Cluster files. One that is taken is printed, and what is printed is taken again. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
+{
+    sg_config *config, *again;
+    sg_error err = {.message = ""};
+    if (sg_config_parse((const char *)data, n_bytes, "fuzz.yaml", NULL, 0, &config, &err) != SG_OK) {
+        SG_ASSERT(err.message[0] != '\0');
+        return 0;
+    }
+    char *text = NULL;
+    size_t text_bytes = 0;
+    FILE *out = open_memstream(&text, &text_bytes);
+    sg_config_print(config, out);
+    fclose(out);
+    SG_ASSERT(sg_config_parse(text, text_bytes, "again.yaml", NULL, 0, &again, &err) == SG_OK);
+    sg_config_destroy(again);
+    sg_config_destroy(config);
+    free(text);
+    return 0;
+}
