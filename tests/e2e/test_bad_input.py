@@ -64,7 +64,7 @@ def two_daemons_on_one_port(case):
 
 @test
 def a_host_that_does_not_resolve(case):
-    config = case.config(ps=("no-such-host.invalid:7070",), start_timeout_ms="2000")
+    config = case.config(ps=("no-such-host.invalid:7070",), start_timeout_ms="2000", text="security: {insecure: true}\n")
     one_line(case.ps(config, 0).expect(78), "no-such-host.invalid")
     one_line(case.worker(config, 0).expect(69), "no-such-host.invalid:7070")
 
