@@ -58,13 +58,21 @@ sg_status sg_client_loop_start(sg_client *client, sg_error *err)
     if (failed != 0)
         return sg_error_set(err, SG_EXHAUSTED, "no event loop: %s", uv_strerror(failed));
     failed = uv_async_init(&client->loop, &client->wake, wake_on);
-    SG_ASSERT(failed == 0);
+    if (failed != 0) {
+        (void)uv_loop_close(&client->loop);
+        return sg_error_set(err, SG_EXHAUSTED, "no event loop: %s", uv_strerror(failed));
+    }
     client->wake.data = client;
     uv_timer_init(&client->loop, &client->timer);
     client->timer.data = client;
     failed = uv_thread_create(&client->thread, thread_run, client);
-    SG_ASSERT(failed == 0);
-    return SG_OK;
+    if (failed == 0)
+        return SG_OK;
+    uv_close((uv_handle_t *)&client->timer, NULL);
+    uv_close((uv_handle_t *)&client->wake, NULL);
+    uv_run(&client->loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&client->loop);
+    return sg_error_set(err, SG_EXHAUSTED, "no thread for the client: %s", uv_strerror(failed));
 }
 
 void sg_client_loop_stop(sg_client *client)

@@ -68,11 +68,16 @@ sg_status sg_interruptible_run(const sg_interruptible *interruptible, int *signa
         uv_signal_start(&r.signals[i], on_signal, numbers[i]);
     }
     mask_signals(SIG_UNBLOCK);
-    SG_ASSERT(uv_thread_create(&thread, do_work, &r) == 0);
+    const int failed = uv_thread_create(&thread, do_work, &r);
+    if (failed != 0) {
+        r.status = sg_error_set(&r.error, SG_EXHAUSTED, "no thread for the work: %s", uv_strerror(failed));
+        on_over(&r.over);
+    }
     uv_run(&loop, UV_RUN_DEFAULT);
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++)
         signal(numbers[i], SIG_IGN);
-    uv_thread_join(&thread);
+    if (failed == 0)
+        uv_thread_join(&thread);
     SG_ASSERT(uv_loop_close(&loop) == 0);
     *signal_number = r.signal_number;
     if (r.status != SG_OK && err != NULL)
