@@ -65,6 +65,11 @@ typedef struct sg_config {
         uint64_t steps;  /* 0: epochs decide; otherwise the job ends after so many */
     } train;
     struct {
+        char *dir;      /* "": no checkpoints are made */
+        uint64_t every; /* 0: none on the way */
+        uint64_t keep;  /* 3 */
+    } checkpoint;
+    struct {
         char *name;               /* "mlp" */
         sg_config_numbers hidden; /* widths of the hidden layers; [512, 512] */
     } model;

@@ -111,6 +111,13 @@ static const sg_config_option options[] = {
     {"train.steps", SG_CONFIG_COUNT, AT(train.steps), "0", 0, UINT32_MAX, .shared = true,
      .help = "not 0: end after so many steps, whatever the epochs"},
 
+    {"checkpoint.dir", SG_CONFIG_TEXT, AT(checkpoint.dir), "\"\"", 0, MAX_PATH,
+     .help = "folder that all ps share, for checkpoints; empty: none are made"},
+    {"checkpoint.every", SG_CONFIG_COUNT, AT(checkpoint.every), "0", 0, UINT32_MAX,
+     .help = "iterations from one to the next; 0: at the start, at the end and when asked for"},
+    {"checkpoint.keep", SG_CONFIG_COUNT, AT(checkpoint.keep), "3", 1, 1000000,
+     .help = "complete ones that are kept, the newest"},
+
     {"model.name", SG_CONFIG_NAME, AT(model.name), "mlp", 1, 64, .shared = true,
      .help = "built-in model that shardgrad-worker trains; there is mlp"},
     {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true,
@@ -139,7 +146,7 @@ static const sg_config_option options[] = {
 /* clang-format on */
 
 /* The maps that the keys with a dot lie in. */
-static const char *const sections[] = {"update", "train", "model", "data", "security"};
+static const char *const sections[] = {"update", "train", "checkpoint", "model", "data", "security"};
 
 size_t sg_config_option_count(void)
 {

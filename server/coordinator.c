@@ -188,6 +188,8 @@ sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint6
 
 static bool answer(sg_coordinator *c, const sg_coordinator_parked *call)
 {
+    if (call->kind == SG_COORDINATOR_PARKED_SAVE)
+        return sg_coordinator_save_answer(c, call);
     const sg_coordinator_worker *worker = &c->workers[call->worker];
     if (c->over) {
         sg_coordinator_end_answer(c, call->call, call->worker);
@@ -208,6 +210,7 @@ static bool answer(sg_coordinator *c, const sg_coordinator_parked *call)
     case SG_COORDINATOR_PARKED_INITIALIZED:
         return sg_coordinator_init_answer_initialized(c, call);
     case SG_COORDINATOR_PARKED_TICKET:
+    case SG_COORDINATOR_PARKED_SAVE:
         break;
     }
     return sg_coordinator_tickets_answer(c, call);
@@ -235,6 +238,7 @@ void sg_coordinator_settle(sg_coordinator *c)
         moved = false;
         if (!c->over) {
             moved |= sg_coordinator_init_advance(c);
+            moved |= sg_coordinator_save_advance(c);
             moved |= sg_coordinator_tickets_advance(c);
             moved |= sg_coordinator_losses_advance(c);
         }
@@ -327,6 +331,22 @@ void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad
         if (worker != NULL)
             sg_coordinator_members_leave(c, worker, request, call);
     }
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_save(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__SaveRequest *request, void *call)
+{
+    enter(c, now_ms);
+    sg_coordinator_save_ask_for(c, request, call);
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_written(sg_coordinator *c, uint64_t now_ms, sg_checkpoint_set set, sg_status status,
+                               const char *message)
+{
+    enter(c, now_ms);
+    if (!c->over && set.generation == c->generation)
+        sg_coordinator_save_written(c, set.iteration, status, sg_coordinator_text(message));
     sg_coordinator_settle(c);
 }
 

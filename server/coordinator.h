@@ -9,6 +9,7 @@
 #ifndef SG_SERVER_COORDINATOR_H
 #define SG_SERVER_COORDINATOR_H
 
+#include "common/checkpoint.h"
 #include "common/config.h"
 #include "common/log.h"
 #include "shardgrad/v1/coordinator.pb-c.h"
@@ -21,6 +22,7 @@ typedef enum sg_coordinator_action_kind {
     SG_COORDINATOR_FAIL,  /* answer `call` with `status` and `text` */
     SG_COORDINATOR_ORDER, /* send `body` (PsDeclareRequest or OrderRequest) to `ps` at `address`, once; report how it
                              went by sg_coordinator_on_ordered. There is at most one order under way per ps */
+    SG_COORDINATOR_SAVE,  /* complete the checkpoint `manifest`; say how it went by sg_coordinator_on_written */
     SG_COORDINATOR_LOG,   /* log `event` with fields `text` at `level` */
     SG_COORDINATOR_END,   /* the job is over and every ps that lives knows it: ps 0 may exit with `status`, `text` */
 } sg_coordinator_action_kind;
@@ -36,6 +38,8 @@ typedef struct sg_coordinator_action {
     sg_log_level level;     /* LOG */
     const char *event;      /* LOG; static storage */
     char *text;             /* FAIL, LOG, END */
+    sg_checkpoint_manifest *manifest; /* SAVE; freed by action_deinit */
+    sg_checkpoint_set current;        /* SAVE: what this generation started from; it is not to be removed */
 } sg_coordinator_action;
 
 bool sg_coordinator_next_action(sg_coordinator *coordinator, sg_coordinator_action *action);
@@ -62,6 +66,8 @@ void sg_coordinator_on_heartbeat(sg_coordinator *coordinator, uint64_t now_ms,
                                  const Shardgrad__V1__HeartbeatRequest *request, void *call);
 void sg_coordinator_on_leave(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__LeaveRequest *request,
                              void *call);
+void sg_coordinator_on_save(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__SaveRequest *request,
+                            void *call);
 void sg_coordinator_on_status(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__StatusRequest *request,
                               void *call);
 
@@ -76,11 +82,16 @@ void sg_coordinator_forget(sg_coordinator *coordinator, void *call);
 void sg_coordinator_on_ordered(sg_coordinator *coordinator, uint64_t now_ms, uint32_t ps, uint64_t life,
                                sg_status status, const char *message);
 
+/* How the manifest of a checkpoint was written. */
+void sg_coordinator_on_written(sg_coordinator *coordinator, uint64_t now_ms, sg_checkpoint_set set, sg_status status,
+                               const char *message);
+
 /* Leases, parked calls, orders to repeat, who is waited for. Call every 100 ms or so: a call that comes late extends
  * the leases by its own lateness. */
 void sg_coordinator_tick(sg_coordinator *coordinator, uint64_t now_ms);
 
-/* This ps was told to stop (SIGTERM): no more tickets; every ps and worker is told STOPPED; END follows. */
+/* This ps was told to stop (SIGTERM): no more steps are begun; where the job makes checkpoints those that were are
+ * awaited for half of shutdown_grace_ms, and one is made; then every ps and worker is told STOPPED; END follows. */
 void sg_coordinator_stop(sg_coordinator *coordinator, uint64_t now_ms);
 
 #endif

@@ -67,6 +67,14 @@ void sg_coordinator_send(sg_coordinator *c, uint32_t ps, ProtobufCMessage *take_
     action->address = sg_xstrdup(c->ps[ps].address);
 }
 
+void sg_coordinator_save_set(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
+{
+    sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_SAVE);
+    action->manifest = sg_xcalloc(1, sizeof *action->manifest);
+    sg_checkpoint_manifest_copy(action->manifest, manifest);
+    action->current = c->save.current;
+}
+
 void sg_coordinator_exit(sg_coordinator *c, sg_status status, const char *text)
 {
     sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_END);
@@ -90,6 +98,9 @@ void sg_coordinator_action_deinit(sg_coordinator_action *action)
     sg_wire_head_free(action->body);
     free(action->address);
     free(action->text);
+    if (action->manifest != NULL)
+        sg_checkpoint_manifest_deinit(action->manifest);
+    free(action->manifest);
     *action = (sg_coordinator_action){0};
 }
 

@@ -44,16 +44,20 @@ void sg_coordinator_end_fail(sg_coordinator *c, sg_status status, const char *fo
     order_end(c, status, c->end_text);
 }
 
-void sg_coordinator_end_stop(sg_coordinator *c, uint32_t ps)
+static void stop(sg_coordinator *c, uint32_t ps)
 {
-    if (c->over)
-        return;
     char name[SG_COORDINATOR_TEXT_BYTES];
     begin(c, SG_STOPPED, sg_xprintf("%s was told to stop", sg_coordinator_ps_name(c, ps, name)));
     c->stopped = true;
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
     sg_coordinator_log(c, SG_LOG_INFO, "stopping", "ps=%" PRIu32, ps);
     order_end(c, SG_STOPPED, c->end_text);
+}
+
+void sg_coordinator_end_stop(sg_coordinator *c, uint32_t ps)
+{
+    if (!c->over && !sg_coordinator_save_drain(c, true, ps))
+        stop(c, ps);
 }
 
 /* Steps of group 0 that are finished; async, ssp: of all workers. Tickets are handed out ahead and may be more. */
@@ -68,6 +72,14 @@ static uint64_t n_finished(const sg_coordinator *c)
     return c->config->update.mode == SG_MODE_SYNC ? most : sum;
 }
 
+static void finish(sg_coordinator *c)
+{
+    begin(c, SG_STOPPED, sg_xprintf("the job is over: all workers have left"));
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
+    sg_coordinator_log(c, SG_LOG_INFO, "draining", "steps=%" PRIu64, n_finished(c));
+    order_end(c, SG_OK, "");
+}
+
 void sg_coordinator_end_consider(sg_coordinator *c)
 {
     uint64_t n_left = 0;
@@ -78,10 +90,16 @@ void sg_coordinator_end_consider(sg_coordinator *c)
     if (c->over || sg_coordinator_losses_held(c) || c->config->linger || !all_came ||
         sg_coordinator_members_n_live(c) > 0)
         return;
-    begin(c, SG_STOPPED, sg_xprintf("the job is over: all workers have left"));
-    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
-    sg_coordinator_log(c, SG_LOG_INFO, "draining", "steps=%" PRIu64, n_finished(c));
-    order_end(c, SG_OK, "");
+    if (!sg_coordinator_save_drain(c, false, 0))
+        finish(c);
+}
+
+void sg_coordinator_end_drained(sg_coordinator *c, bool told_to_stop, uint32_t ps)
+{
+    if (told_to_stop)
+        stop(c, ps);
+    else
+        finish(c);
 }
 
 bool sg_coordinator_is_over(const sg_coordinator *c)
@@ -118,15 +136,15 @@ static bool all_workers_know(const sg_coordinator *c)
 }
 
 /* How long a ps that does not acknowledge, and yet keeps its lease, is waited for: so that an order which was lost can
- * go again. A stop must be over within shutdown_grace_ms as a whole. */
+ * go again. A stop must be over within shutdown_grace_ms as a whole; a last checkpoint may have taken half of it. */
 static uint64_t ps_grace_ms(const sg_coordinator *c)
 {
-    return c->stopped ? c->config->shutdown_grace_ms / 2 : 2 * c->config->lease_ms;
+    return c->stopped ? c->config->shutdown_grace_ms / (c->drain.stop ? 8 : 2) : 2 * c->config->lease_ms;
 }
 
 static uint64_t workers_grace_ms(const sg_coordinator *c)
 {
-    return c->stopped ? c->config->shutdown_grace_ms / 4 : c->config->shutdown_grace_ms;
+    return c->stopped ? c->config->shutdown_grace_ms / (c->drain.stop ? 8 : 4) : c->config->shutdown_grace_ms;
 }
 
 void sg_coordinator_end_advance(sg_coordinator *c)

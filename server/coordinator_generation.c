@@ -86,6 +86,7 @@ static void enter(sg_coordinator *c, uint64_t generation)
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
     sg_coordinator_losses_clear(c);
     sg_coordinator_steps_clear(c);
+    sg_coordinator_save_reset(c);
     forget_init(c);
     answer_passed(c);
     for (uint32_t i = 0; i < c->n_workers; i++)

@@ -13,6 +13,8 @@
  *   coordinator_steps.c      iterations that are frozen, steps that were handed out, excuses from them
  *   coordinator_tickets.c    which ticket a request gets
  *   coordinator_clocks.c     ssp: how far workers may run ahead of each other
+ *   coordinator_save.c       checkpoints: marks, cuts, reports; draining for the last one
+ *   coordinator_manifest.c   what is written beside the values
  *   coordinator_end.c        draining, failure, and telling everybody
  *   coordinator_status.c     for whom the job waits; the status message
  *
@@ -38,6 +40,9 @@
 #define SG_COORDINATOR_TICK_MS        UINT64_C(100)
 /* Lives that had an index before the one of now: a late repeat of their Hello must not count as a new life. */
 #define SG_COORDINATOR_PAST_LIVES 8u
+/* Of checkpoints that were asked for: requests that are known again, results that are remembered. */
+#define SG_COORDINATOR_SAVE_ASKS    32u
+#define SG_COORDINATOR_SAVE_RESULTS 8u
 
 /* --- what goes out, who waits --------------------------------------------------------------------------------- */
 
@@ -51,6 +56,7 @@ typedef enum sg_coordinator_parked_kind {
     SG_COORDINATOR_PARKED_DECLARE,
     SG_COORDINATOR_PARKED_INITIALIZED,
     SG_COORDINATOR_PARKED_TICKET,
+    SG_COORDINATOR_PARKED_SAVE, /* of no worker */
 } sg_coordinator_parked_kind;
 
 /* What is to be kept of a ticket request while it waits. */
@@ -71,6 +77,7 @@ typedef struct sg_coordinator_parked {
     uint64_t after;         /* HELLO: it wants a later generation than this */
     uint64_t attempt;       /* INITIALIZED */
     sg_coordinator_ask ask; /* TICKET */
+    uint64_t save;          /* SAVE: number of the checkpoint that it waits for */
 } sg_coordinator_parked;
 
 /* --- ps ------------------------------------------------------------------------------------------------------- */
@@ -87,6 +94,15 @@ typedef enum sg_coordinator_ps_state {
     SG_COORDINATOR_PS_STOPPING,
     SG_COORDINATOR_PS_LOST,
 } sg_coordinator_ps_state;
+
+/* What a ps said of its part of the checkpoint under way. */
+typedef struct sg_coordinator_saved {
+    bool reported;
+    sg_status status;
+    uint64_t folder;
+    sg_checkpoint_part part; /* of 0 bytes: it owns no slice */
+    char message[SG_ERROR_MESSAGE_BYTES];
+} sg_coordinator_saved;
 
 typedef struct sg_coordinator_ps {
     sg_coordinator_ps_state state;
@@ -113,6 +129,7 @@ typedef struct sg_coordinator_ps {
     bool seal_ordered;  /* a Seal of the current attempt is in its queue */
     bool committed;
     bool ended;
+    sg_coordinator_saved saved;
 } sg_coordinator_ps;
 
 /* --- workers -------------------------------------------------------------------------------------------------- */
@@ -203,6 +220,7 @@ typedef struct sg_coordinator_step {
     uint64_t number;
     sg_coordinator_iteration *iteration;
     float learning_rate;
+    uint64_t mark;   /* the newest checkpoint that it is not in */
     sg_workers done; /* members that finished it or are excused from it */
 } sg_coordinator_step;
 
@@ -211,7 +229,62 @@ typedef struct sg_coordinator_group {
     uint64_t next_step;                                          /* that nobody was given yet */
     uint64_t last_iteration;                                     /* of the newest step, if next_step > 0 */
     uint64_t clock;                                              /* ssp: the slowest, when a ticket was last granted */
+    bool opened; /* a step was, in this generation; the first one was: */
+    uint64_t first;
+    uint64_t pushed; /* 1 + the newest step to which somebody has, or may have, pushed in this generation; 0: none */
+    uint64_t pushed_iteration; /* of that step */
+    uint64_t mark;             /* the newest checkpoint that its next steps are not in; 0: there is none */
 } sg_coordinator_group;
+
+/* --- checkpoints ---------------------------------------------------------------------------------------------- */
+
+typedef enum sg_coordinator_save_phase {
+    SG_COORDINATOR_SAVE_IDLE,
+    SG_COORDINATOR_SAVE_MARKED,  /* its mark is set; the first step beyond it is not known of every group */
+    SG_COORDINATOR_SAVE_CUT,     /* every ps is told, and writes */
+    SG_COORDINATOR_SAVE_WRITING, /* the manifest */
+} sg_coordinator_save_phase;
+
+typedef struct sg_coordinator_save_ask {
+    uint64_t id, number;
+} sg_coordinator_save_ask;
+
+typedef struct sg_coordinator_save_result {
+    uint64_t number, iteration;
+    sg_status status;
+    char message[SG_ERROR_MESSAGE_BYTES];
+} sg_coordinator_save_result;
+
+typedef struct sg_coordinator_save {
+    sg_coordinator_save_phase phase;
+    bool complete;                             /* one is, of this generation, or this started from one: */
+    bool failed;                               /* one has, since then */
+    bool again;                                /* one is to be begun when that under way is over */
+    uint64_t number;                           /* of the newest one that was begun; they count from 1 */
+    uint64_t mark;                             /* of the newest one */
+    uint64_t steps[SG_COORDINATOR_MAX_GROUPS]; /* first that is not in it, */
+    bool known[SG_COORDINATOR_MAX_GROUPS];     /* where that is known, */
+    uint32_t n_known;                          /* of so many groups */
+    sg_workers members;
+    uint64_t began_ms;
+    uint64_t tried;                  /* mark of the newest one that was cut */
+    uint64_t iteration, complete_ms; /* of the newest complete one */
+    sg_checkpoint_set current;       /* what this generation started from; generation 0: nothing */
+    uint64_t failed_ms;
+    char failure[SG_ERROR_MESSAGE_BYTES];
+    sg_coordinator_save_ask asks[SG_COORDINATOR_SAVE_ASKS]; /* a ring */
+    uint32_t n_asks;
+    sg_coordinator_save_result results[SG_COORDINATOR_SAVE_RESULTS]; /* by number */
+} sg_coordinator_save;
+
+/* The job is to end, and a last checkpoint is made first. */
+typedef struct sg_coordinator_drain {
+    bool on;
+    bool tried; /* the last one was begun */
+    bool stop;  /* because a ps was told to: this one, */
+    uint32_t ps;
+    uint64_t since_ms, by_ms; /* then, and not later than then */
+} sg_coordinator_drain;
 
 /* --- the whole ------------------------------------------------------------------------------------------------ */
 
@@ -253,6 +326,9 @@ struct sg_coordinator {
     uint64_t frozen;                                                            /* 1 + the highest ever frozen */
     uint64_t examples;
 
+    sg_coordinator_save save;
+    sg_coordinator_drain drain;
+
     sg_status end_status; /* with which every call is failed once the job is over, STOPPED where it ended well */
     char *end_text;
     uint64_t over_ms;    /* since when it is over */
@@ -278,6 +354,7 @@ void sg_coordinator_fail_error(sg_coordinator *c, void *call, const sg_error *er
 void sg_coordinator_log(sg_coordinator *c, sg_log_level level, const char *event, const char *format, ...)
     SG_PRINTF(4, 5);
 void sg_coordinator_send(sg_coordinator *c, uint32_t ps, ProtobufCMessage *take_body);
+void sg_coordinator_save_set(sg_coordinator *c, const sg_checkpoint_manifest *manifest); /* copied */
 void sg_coordinator_exit(sg_coordinator *c, sg_status status, const char *text);
 
 /* Copies `call` and sets its time; fails it WAITING at once where too many are parked already. */
@@ -413,6 +490,8 @@ sg_coordinator_step *sg_coordinator_steps_find(sg_coordinator *c, uint32_t group
 sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group, uint64_t from);
 /* Hands out the group's next step for this iteration; freezes the iteration if it is not. */
 sg_coordinator_step *sg_coordinator_steps_open(sg_coordinator *c, uint32_t group, uint64_t iteration);
+/* The worker has, or may have, pushed something of all steps before this one. */
+void sg_coordinator_steps_begun(sg_coordinator *c, uint32_t group, uint32_t worker, uint64_t begun);
 void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t worker, uint64_t finished);
 /* Excuses this life from all frozen steps of which it is a member and which are >= pushed[group] (NULL: which it has
  * not finished), and fences it. */
@@ -443,12 +522,38 @@ bool sg_coordinator_clocks_grant(sg_coordinator *c, uint32_t worker, uint32_t gr
 const char *sg_coordinator_clocks_waiting(const sg_coordinator *c, const sg_coordinator_parked *call,
                                           char out[SG_ERROR_MESSAGE_BYTES]);
 
+/* --- coordinator_save.c and coordinator_manifest.c -------------------------------------------------------------- */
+
+/* Does this job make checkpoints? */
+bool sg_coordinator_save_due(const sg_coordinator *c);
+/* The initial values are safe, or need not be. */
+bool sg_coordinator_save_may_start(const sg_coordinator *c);
+/* The mark that a step carries which is handed out first now. */
+uint64_t sg_coordinator_save_mark(sg_coordinator *c, uint32_t group, uint64_t step, uint64_t iteration);
+void sg_coordinator_save_report(sg_coordinator *c, uint32_t ps, const Shardgrad__V1__SaveReport *report);
+/* A ps has refused the order to cut. */
+void sg_coordinator_save_refused(sg_coordinator *c, uint32_t ps, sg_status status, const char *message);
+void sg_coordinator_save_written(sg_coordinator *c, uint64_t mark, sg_status status, const char *message);
+void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveRequest *request, void *call);
+bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call);
+/* The job is to end: a last checkpoint is made first, and sg_coordinator_end_drained called then. False: none is. */
+bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps);
+/* A generation begins: what was under way is not completed, and none is complete. */
+void sg_coordinator_save_reset(sg_coordinator *c);
+bool sg_coordinator_save_advance(sg_coordinator *c);
+/* For whom the one under way waits. Returns out. */
+const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
+void sg_coordinator_save_status(const sg_coordinator *c, Shardgrad__V1__CheckpointStatus *out);
+void sg_coordinator_write_manifest(sg_coordinator *c);
+
 /* --- coordinator_end.c ---------------------------------------------------------------------------------------- */
 
 /* The job has failed: every waiting and every later call is told so, and every ps. */
 void sg_coordinator_end_fail(sg_coordinator *c, sg_status status, const char *format, ...) SG_PRINTF(3, 4);
 /* A ps was told to stop. */
 void sg_coordinator_end_stop(sg_coordinator *c, uint32_t ps);
+/* The last checkpoint was made, or could not be. */
+void sg_coordinator_end_drained(sg_coordinator *c, bool stop, uint32_t ps);
 /* Begins the normal end if the last worker has left. */
 void sg_coordinator_end_consider(sg_coordinator *c);
 /* Fails a call with the job's end, and remembers that the worker (n_workers: nobody known) was told. */

@@ -270,7 +270,7 @@ void sg_coordinator_members_heartbeat(sg_coordinator *c, void *call)
     Shardgrad__V1__HeartbeatResponse response = SHARDGRAD__V1__HEARTBEAT_RESPONSE__INIT;
     response.generation = c->generation;
     response.live_workers = sg_coordinator_members_n_live(c);
-    response.draining = c->over;
+    response.draining = c->over || c->drain.on;
     sg_coordinator_reply(c, call, &response.base);
 }
 
@@ -297,6 +297,22 @@ static sg_status read_progress(const sg_coordinator *c, const sg_coordinator_wor
     return SG_OK;
 }
 
+/* How far it came, for the last checkpoint: no farther than its tickets. */
+static void note_begun(sg_coordinator *c, uint32_t index, const Shardgrad__V1__LeaveRequest *request)
+{
+    const sg_coordinator_worker *worker = &c->workers[index];
+    for (uint32_t group = 0; worker->groups != NULL && group < c->n_groups; group++) {
+        uint64_t begun = worker->groups[group].granted;
+        for (size_t i = 0; i < request->n_progress; i++) {
+            const Shardgrad__V1__GroupProgress *progress = request->progress[i];
+            bool says = progress->begun_presence_case != SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE__NOT_SET;
+            if (progress->group == group && says && progress->begun < begun)
+                begun = progress->begun > progress->pushed ? progress->begun : progress->pushed;
+        }
+        sg_coordinator_steps_begun(c, group, index, begun);
+    }
+}
+
 void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *worker,
                                   const Shardgrad__V1__LeaveRequest *request, void *call)
 {
@@ -315,6 +331,7 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
         sg_coordinator_members_report(c, worker, progress->loss, progress->examples);
     }
     worker->state = SG_COORDINATOR_WORKER_LEFT;
+    note_begun(c, index, request);
     fence(c, index, pushed);
     sg_coordinator_log(c, SG_LOG_INFO, "left", "worker=%" PRIu32 " was=%s live=%" PRIu32, index,
                        worker->address[0] == '\0' ? "-" : worker->address, sg_coordinator_members_n_live(c));

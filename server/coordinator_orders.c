@@ -202,6 +202,7 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     const ProtobufCMessage *body = STAILQ_FIRST(&ps->orders)->body;
     bool is_seal = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_SEAL;
     bool has_passed = STAILQ_FIRST(&ps->orders)->generation != c->generation;
+    bool is_cut = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
     /* Once the job is over a ps may have ended in its own way: all that counts is that it no longer waits. */
     if ((status == SG_OK && !has_passed) || c->over)
         acknowledged(ps, body);
@@ -215,6 +216,8 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     char name[SG_COORDINATOR_TEXT_BYTES];
     if (is_seal && status == SG_NOT_FOUND)
         sg_coordinator_init_seal_refused(c, index, message);
+    else if (is_cut)
+        sg_coordinator_save_refused(c, index, status, message);
     else
         sg_coordinator_end_fail(c, status == SG_EXHAUSTED ? SG_EXHAUSTED : SG_INTERNAL,
                                 "%s refused an order of the coordinator (%s): %s",

@@ -119,6 +119,9 @@ static void perform(sg_coordinator_service *service, const sg_coordinator_action
     case SG_COORDINATOR_ORDER:
         send_order(service, action);
         break;
+    case SG_COORDINATOR_SAVE:
+        service->options.complete(service->options.user, action->manifest, action->current);
+        break;
     case SG_COORDINATOR_LOG:
         sg_log_event(service->options.log, action->level, action->event, "%s", action->text);
         break;
@@ -239,6 +242,7 @@ static void on_call(void *user, sg_rpc_call *call)
     X(ticket, Ticket)                                                                                                  \
     X(heartbeat, Heartbeat)                                                                                            \
     X(leave, Leave)                                                                                                    \
+    X(save, Save)                                                                                                      \
     X(status, Status)
 
 /* Each takes a request of its own type. */
@@ -296,6 +300,15 @@ void sg_coordinator_service_stop(sg_coordinator_service *service, uint64_t now_m
 {
     pthread_mutex_lock(&service->mutex);
     sg_coordinator_stop(service->coordinator, now_ms);
+    pthread_mutex_unlock(&service->mutex);
+    sg_coordinator_service_perform(service);
+}
+
+void sg_coordinator_service_written(sg_coordinator_service *service, uint64_t now_ms, sg_checkpoint_set set,
+                                    sg_status status, const char *message)
+{
+    pthread_mutex_lock(&service->mutex);
+    sg_coordinator_on_written(service->coordinator, now_ms, set, status, message);
     pthread_mutex_unlock(&service->mutex);
     sg_coordinator_service_perform(service);
 }

@@ -6,6 +6,7 @@
 #ifndef SG_SERVER_COORDINATOR_SERVICE_H
 #define SG_SERVER_COORDINATOR_SERVICE_H
 
+#include "common/checkpoint.h"
 #include "common/config.h"
 #include "common/rpc_client.h"
 #include "common/rpc_server.h"
@@ -21,12 +22,14 @@ typedef struct sg_coordinator_service_options {
     const sg_log *log;
     /* The job is over and everybody knows it. On the loop's thread, at most once. */
     void (*on_end)(void *user, sg_status status, const char *text);
+    /* The checkpoint is to be completed: sg_coordinator_service_written says how it went. On the loop's thread. */
+    void (*complete)(void *user, const sg_checkpoint_manifest *manifest, sg_checkpoint_set current);
     void *user;
 } sg_coordinator_service_options;
 
 sg_coordinator_service *sg_coordinator_service_create(const sg_coordinator_service_options *options);
 
-#define SG_COORDINATOR_SERVICE_METHODS 8
+#define SG_COORDINATOR_SERVICE_METHODS 9
 /* The methods to serve; the service must outlive the server. */
 void sg_coordinator_service_methods(sg_coordinator_service *service,
                                     sg_rpc_method methods[SG_COORDINATOR_SERVICE_METHODS]);
@@ -37,6 +40,9 @@ void sg_coordinator_service_set_own_address(sg_coordinator_service *service, con
  * had at once: then it is to be asked by a call of its own. Any thread; `user` is the service. */
 Shardgrad__V1__TicketResponse *sg_coordinator_service_ticket(void *user, const Shardgrad__V1__TicketRequest *wanted);
 void sg_coordinator_service_tick(sg_coordinator_service *service, uint64_t now_ms);
+/* On the loop's thread. */
+void sg_coordinator_service_written(sg_coordinator_service *service, uint64_t now_ms, sg_checkpoint_set set,
+                                    sg_status status, const char *message);
 /* This ps was told to stop; on_end follows. */
 void sg_coordinator_service_stop(sg_coordinator_service *service, uint64_t now_ms);
 /* Answers every call that waits, and those that still come, STOPPED. The loop runs no more. */

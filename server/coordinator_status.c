@@ -136,10 +136,16 @@ static const char *waits_for(const sg_coordinator *c, uint64_t *known_ms, char o
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING:
         if (sg_coordinator_losses_waiting(c, out) != NULL)
             break;
-        if (!c->started)
+        if (!sg_coordinator_save_may_start(c))
+            sg_coordinator_save_waits_for(c, out);
+        else if (!c->started)
             missing_workers(c, out);
         else if (slow_worker(c, out) == NULL)
             missing_contributions(c, known_ms, out);
+        break;
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING:
+        if (c->drain.on)
+            sg_coordinator_save_waits_for(c, out);
         break;
     default:
         break;
@@ -225,10 +231,15 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
         break;
     case SG_COORDINATOR_PARKED_TICKET:
         text = sg_coordinator_losses_waiting(c, out);
+        if (text == NULL && (c->drain.on || !sg_coordinator_save_may_start(c)))
+            text = sg_coordinator_save_waits_for(c, out);
         if (text == NULL)
             text = c->started ? sg_coordinator_clocks_waiting(c, call, out) : missing_workers(c, out);
         if (text == NULL && c->started)
             text = joiner(c, call, out);
+        break;
+    case SG_COORDINATOR_PARKED_SAVE:
+        text = sg_coordinator_save_waits_for(c, out);
         break;
     }
     if (text == NULL)
@@ -365,6 +376,10 @@ void sg_coordinator_status_answer(sg_coordinator *c, void *call)
     response.waiting_for = (char *)sg_coordinator_status_waiting(c, waiting_for);
     bool failed = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_FAILED;
     response.reason = failed ? c->end_text : (char *)"";
+    Shardgrad__V1__CheckpointStatus checkpoint;
+    sg_coordinator_save_status(c, &checkpoint);
+    if (sg_coordinator_save_due(c))
+        response.checkpoint = &checkpoint;
     response.ps = ps_list;
     response.n_ps = c->n_ps;
     response.workers = worker_list;

@@ -85,6 +85,7 @@ static void fill_step(uint32_t group, const sg_coordinator_step *step, uint8_t m
     out->members.data = members;
     out->hyper = SG_COORDINATOR_HYPER;
     out->learning_rate = step->learning_rate;
+    out->checkpoint_mark = step->mark;
 }
 
 static void order_excuse(sg_coordinator *c, uint32_t worker, uint64_t incarnation, Shardgrad__V1__Step **steps,
@@ -154,6 +155,14 @@ sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group
     return NULL;
 }
 
+static void note_pushed(sg_coordinator_group *group, const sg_coordinator_step *step)
+{
+    if (step->number < group->pushed)
+        return;
+    group->pushed = step->number + 1;
+    group->pushed_iteration = step->iteration->number;
+}
+
 static void forget_done_steps(sg_coordinator *c, uint32_t group)
 {
     struct sg_coordinator_steps *steps = &c->groups[group].steps;
@@ -176,13 +185,27 @@ sg_coordinator_step *sg_coordinator_steps_open(sg_coordinator *c, uint32_t group
     sg_coordinator_group *state = &c->groups[group];
     sg_coordinator_step *step = sg_pool_alloc(c->pool, sizeof *step);
     step->number = state->next_step++;
+    if (!state->opened)
+        state->first = step->number;
+    state->opened = true;
     state->last_iteration = iteration;
     step->iteration = freeze(c, group, iteration);
     step->iteration->n_steps++;
     step->learning_rate = sg_schedule_rate(c->config, iteration);
+    step->mark = sg_coordinator_save_mark(c, group, step->number, iteration);
     TAILQ_INSERT_TAIL(&state->steps, step, link);
     excuse_gone(c, group, step);
     return step;
+}
+
+void sg_coordinator_steps_begun(sg_coordinator *c, uint32_t group, uint32_t worker, uint64_t begun)
+{
+    sg_coordinator_step *step;
+    TAILQ_FOREACH(step, &c->groups[group].steps, link)
+    {
+        if (step->number < begun && sg_workers_has(&step->iteration->members, worker))
+            note_pushed(&c->groups[group], step);
+    }
 }
 
 void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t worker, uint64_t finished)
@@ -191,8 +214,10 @@ void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t w
     TAILQ_FOREACH(step, &c->groups[group].steps, link)
     {
         if (step->number < finished && c->workers[worker].member &&
-            c->workers[worker].member_from <= step->iteration->number)
+            c->workers[worker].member_from <= step->iteration->number) {
             sg_workers_add(&step->done, worker);
+            note_pushed(&c->groups[group], step);
+        }
     }
     forget_done_steps(c, group);
 }
@@ -233,6 +258,8 @@ void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *l
             if (!takes_part(life, step))
                 continue;
             sg_workers_add(&step->done, life->worker);
+            if (pushed == NULL)
+                note_pushed(&c->groups[group], step);
             if (pushed != NULL && step->number < pushed[group])
                 continue;
             fill_step(group, step, members[n], &messages[n]);
@@ -259,6 +286,8 @@ void sg_coordinator_steps_clear(sg_coordinator *c)
             sg_pool_free(step);
         }
         c->groups[group].next_step = c->groups[group].last_iteration = c->groups[group].clock = 0;
+        c->groups[group].opened = false;
+        c->groups[group].pushed = c->groups[group].pushed_iteration = 0;
     }
     while (!TAILQ_EMPTY(&c->iterations))
         free_iteration(c, TAILQ_FIRST(&c->iterations));

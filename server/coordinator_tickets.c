@@ -46,6 +46,7 @@ static void reply_sync(sg_coordinator *c, const sg_coordinator_parked *call, con
     message.step = step->number;
     message.iteration = step->iteration->number;
     message.learning_rate = step->learning_rate;
+    message.checkpoint_mark = step->mark;
     reply(c, call->call, &message, call->worker, &step->iteration->members, 0);
 }
 
@@ -80,12 +81,15 @@ static bool any_other_member(const sg_coordinator *c, uint32_t worker, uint64_t 
     return false;
 }
 
-/* Opens the group's next step, for the iteration that the call names; NULL: the call was failed. Where none is named it
- * is the one after the group's last: so groups that step in turn stay level, also when one of them missed an iteration
- * because its members left. */
-static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_parked *call, uint64_t lowest)
+/* Opens the group's next step, for the iteration that the call names; NULL: it must wait, or was failed. Where none is
+ * named it is the one after the group's last: so groups that step in turn stay level, also when one of them missed an
+ * iteration because its members left. */
+static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_parked *call, uint64_t lowest, bool *wait)
 {
     const sg_coordinator_group *group = &c->groups[call->ask.group];
+    *wait = c->drain.on; /* no more steps are begun */
+    if (*wait)
+        return NULL;
     uint64_t iteration = group->next_step > 0 ? group->last_iteration + 1 : 0;
     if (call->ask.has_iteration) {
         iteration = call->ask.iteration;
@@ -107,7 +111,7 @@ static sg_coordinator_step *next_step(sg_coordinator *c, const sg_coordinator_pa
     *wait = false;
     if (!worker->member) {
         *wait = sg_coordinator_losses_held(c) || any_other_member(c, call->worker, UINT64_MAX);
-        return *wait ? NULL : open_step(c, call, c->frozen);
+        return *wait ? NULL : open_step(c, call, c->frozen, wait);
     }
     sg_coordinator_step *step;
     if (progress->granted > 0) {
@@ -123,7 +127,7 @@ static sg_coordinator_step *next_step(sg_coordinator *c, const sg_coordinator_pa
     if (*wait)
         return NULL;
     if (step == NULL)
-        return open_step(c, call, worker->member_from);
+        return open_step(c, call, worker->member_from, wait);
     if (call->ask.has_iteration && call->ask.iteration != step->iteration->number) {
         refuse_iteration(c, call, step->number, step->iteration->number);
         return NULL;
@@ -151,10 +155,14 @@ static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, s
     if (sg_coordinator_losses_held(c))
         return false;
     sg_coordinator_group *group = &c->groups[call->ask.group];
+    if (c->drain.on)
+        return false;
     if (is_ssp(c) && !sg_coordinator_clocks_grant(c, call->worker, call->ask.group))
         return false;
     progress->step = group->next_step++;
     progress->iteration = call->ask.has_iteration ? call->ask.iteration : progress->step;
+    if (progress->iteration >= c->frozen)
+        c->frozen = progress->iteration + 1;
     progress->granted_at = call->ask.received;
     progress->granted++;
     c->workers[call->worker].member = true;
@@ -225,7 +233,7 @@ bool sg_coordinator_tickets_answer(sg_coordinator *c, const sg_coordinator_parke
 static sg_status check(const sg_coordinator *c, const sg_coordinator_worker *worker,
                        const Shardgrad__V1__TicketRequest *request, sg_error *err)
 {
-    if (c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING)
+    if (c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && !c->drain.on)
         return sg_error_set(err, SG_NOT_READY, "the values of the variables are not committed yet: declare them first");
     if (worker->declared == 0)
         return sg_error_set(err, SG_INVALID, "worker %" PRIu32 " has not declared its variables: declare them first",
@@ -299,7 +307,7 @@ uint32_t sg_coordinator_tickets_n_asked(const sg_coordinator *c)
 
 bool sg_coordinator_tickets_advance(sg_coordinator *c)
 {
-    if (c->started || c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING ||
+    if (c->started || c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING || !sg_coordinator_save_may_start(c) ||
         sg_coordinator_tickets_n_asked(c) < c->config->workers)
         return false;
     c->started = true;

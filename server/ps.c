@@ -18,6 +18,7 @@
 #include "server/coordinator_service.h"
 #include "server/mailbox.h"
 #include "server/parameter_service.h"
+#include "server/ps_save.h"
 #include "server/registrar.h"
 #include "server/roles.h"
 #include "server/store.h"
@@ -43,6 +44,7 @@ struct sg_ps {
     sg_parameter_service parameter_service;
     sg_coordinator_service *coordinator_service; /* in ps 0 */
     sg_registrar *registrar;
+    sg_ps_save *save;
     /* The end, on the loop's thread. */
     bool stopping, ending, closed;
     uint64_t stop_by_ms, end_at_ms;
@@ -99,10 +101,18 @@ static void stop_text(const sg_ps *ps, char out[SG_ERROR_MESSAGE_BYTES])
     snprintf(out, SG_ERROR_MESSAGE_BYTES, "ps %" PRIu32 " was told to stop", ps->options.index);
 }
 
+/* Then begun steps are finished, and a last one is made, before this ps goes. */
+static bool makes_checkpoints(const sg_ps *ps)
+{
+    return ps->options.config->checkpoint.dir[0] != '\0';
+}
+
 /* A coordinator that knows orders the end; one that cannot be told is not waited for. */
 static void on_said_stopping(void *user, bool told)
 {
     sg_ps *ps = user;
+    if (told && makes_checkpoints(ps))
+        return;
     ps->stop_by_ms = sg_clock_ms() + (told ? ps->options.config->shutdown_grace_ms / 4 : 0);
 }
 
@@ -121,7 +131,8 @@ static void on_stop(sg_mailbox_item *item)
     uint64_t now_ms = sg_clock_ms();
     ps->stopping = true;
     ps->stop_by_ms = now_ms + ps->options.config->shutdown_grace_ms * 7 / 8;
-    sg_store_fail_pulls(ps->store, SG_STOPPED, text);
+    if (!makes_checkpoints(ps))
+        sg_store_fail_pulls(ps->store, SG_STOPPED, text);
     if (ps->coordinator_service)
         sg_coordinator_service_stop(ps->coordinator_service, now_ms);
     else
@@ -132,6 +143,32 @@ void sg_ps_stop(sg_ps *ps)
 {
     if (!atomic_exchange(&ps->stop_posted, true))
         sg_mailbox_post(&ps->mailbox, &ps->stop_item);
+}
+
+/* --- checkpoints --- */
+
+static void on_cut(void *user, const sg_store_cut *cut, sg_status status, const char *message)
+{
+    sg_ps *ps = user;
+    sg_ps_save_cut(ps->save, cut, status, message);
+}
+
+static void on_save_report(void *user, const Shardgrad__V1__SaveReport *report)
+{
+    sg_ps *ps = user;
+    sg_registrar_say_saved(ps->registrar, sg_clock_ms(), report);
+}
+
+static void on_written(void *user, sg_checkpoint_set set, sg_status status, const char *message)
+{
+    sg_ps *ps = user;
+    sg_coordinator_service_written(ps->coordinator_service, sg_clock_ms(), set, status, message);
+}
+
+static void complete_checkpoint(void *user, const sg_checkpoint_manifest *manifest, sg_checkpoint_set current)
+{
+    sg_ps *ps = user;
+    sg_ps_save_complete(ps->save, manifest, current);
 }
 
 /* --- the loop --- */
@@ -190,6 +227,8 @@ static void close_down(sg_ps *ps)
     if (ps->registrar)
         sg_registrar_close(ps->registrar);
     sg_store_fail_pulls(ps->store, SG_STOPPED, "the ps has stopped");
+    if (ps->save)
+        sg_ps_save_close(ps->save);
     if (ps->coordinator_service)
         sg_coordinator_service_close(ps->coordinator_service);
     int failed = uv_thread_create(&thread, stop_server, ps);
@@ -245,7 +284,9 @@ static void create_parts(sg_ps *ps)
                                             .max_workers = config->max_workers,
                                             .log = ps->options.log,
                                             .answer_pull = sg_parameter_service_answer_pull,
-                                            .user = &ps->parameter_service});
+                                            .on_cut = on_cut,
+                                            .user = &ps->parameter_service,
+                                            .cut_user = ps});
     ps->parameter_service = (sg_parameter_service){.store = ps->store, .message_bytes = config->message_bytes};
     if (ps->options.index != 0)
         return;
@@ -255,6 +296,7 @@ static void create_parts(sg_ps *ps)
                                                                         .client = ps->client,
                                                                         .log = ps->options.log,
                                                                         .on_end = on_coordinator_end,
+                                                                        .complete = complete_checkpoint,
                                                                         .user = ps});
     ps->parameter_service.ticket = sg_coordinator_service_ticket;
     ps->parameter_service.ticket_user = ps->coordinator_service;
@@ -265,6 +307,21 @@ static uint64_t drain_ms(const sg_config *config)
 {
     const uint64_t ms = config->park_ms + config->lease_ms;
     return ms > DRAIN_MIN_MS ? ms : DRAIN_MIN_MS;
+}
+
+static sg_status open_checkpoints(sg_ps *ps, sg_error *err)
+{
+    return sg_ps_save_create(&(sg_ps_save_options){.config = ps->options.config,
+                                                   .ps = ps->options.index,
+                                                   .life = sg_clock_random_id(),
+                                                   .store = ps->store,
+                                                   .loop = &ps->loop,
+                                                   .mailbox = &ps->mailbox,
+                                                   .log = ps->options.log,
+                                                   .on_report = on_save_report,
+                                                   .on_written = on_written,
+                                                   .user = ps},
+                             &ps->save, err);
 }
 
 static sg_status serve(sg_ps *ps, sg_error *err)
@@ -365,7 +422,9 @@ sg_status sg_ps_create(const sg_ps_options *options, sg_ps **ps, sg_error *err)
     made->security = security;
     init_loop(made);
     create_parts(made);
-    status = serve(made, err);
+    status = open_checkpoints(made, err);
+    if (status == SG_OK)
+        status = serve(made, err);
     if (status == SG_OK)
         status = announce(made, err);
     if (status != SG_OK)
@@ -396,6 +455,7 @@ void sg_ps_destroy(sg_ps *ps)
     int failed = uv_loop_close(&ps->loop);
     SG_ASSERT(failed == 0);
     sg_mailbox_deinit(&ps->mailbox);
+    sg_ps_save_destroy(ps->save);
     sg_registrar_destroy(ps->registrar);
     sg_coordinator_service_destroy(ps->coordinator_service);
     sg_store_destroy(ps->store);

@@ -23,6 +23,8 @@ struct sg_registrar {
     uint64_t began_ms, accepted_ms; /* first tick; when the newest accepted call was sent */
     uint64_t next_ms, retry_ms;     /* of the next call; how long after a failure */
     uint64_t lease_ms;
+    const Shardgrad__V1__SaveReport *saved; /* NULL: none yet */
+    bool said_saved;                        /* in a call that was accepted */
     bool begun, registered, stopping, said_stopping, closed;
     bool over; /* on_failed was called */
     uint64_t ticked_ms;
@@ -35,6 +37,8 @@ struct sg_registrar {
     sg_rpc_channel *channel; /* to target */
     sg_mailbox_item done;
     bool said_in_call; /* it says that this ps is stopping */
+    bool says_saved;   /* and how this cut went: */
+    uint64_t saved_number;
     sg_status status;
     sg_error error;
     uint64_t granted_lease_ms;
@@ -84,11 +88,14 @@ static sg_status pack(sg_registrar *r, sg_wire_message **message, sg_error *err)
     request.settings = s.items;
     request.report = &report;
     request.stopping = r->stopping;
+    request.saved = (Shardgrad__V1__SaveReport *)r->saved; /* packed, not written */
     sg_status status = sg_wire_pack(sg_rpc_client_pool(r->options.client), &request.base, NULL, 0, message, err);
     sg_store_report_deinit(&report);
     settings_deinit(&s);
     return status;
 }
+
+static void call(sg_registrar *r, uint64_t now_ms);
 
 /* --- its end --- */
 
@@ -145,6 +152,7 @@ static void on_done(sg_mailbox_item *item)
         return;
     if (r->status == SG_OK) {
         accepted(r);
+        r->said_saved |= r->says_saved && r->saved->number == r->saved_number;
     } else if (may_pass(r, r->status)) {
         r->newest_error = r->error;
         r->next_ms = sg_clock_ms() + r->retry_ms;
@@ -156,6 +164,8 @@ static void on_done(sg_mailbox_item *item)
         said_stopping(r, r->status == SG_OK);
     else if (r->stopping)
         r->next_ms = 0; /* the call under way did not say it yet */
+    if (r->saved && !r->said_saved && r->status == SG_OK)
+        call(r, sg_clock_ms());
 }
 
 /* On the client's thread. */
@@ -202,6 +212,8 @@ static void call(sg_registrar *r, uint64_t now_ms)
     r->under_way = true;
     r->sent_ms = now_ms;
     r->said_in_call = r->stopping;
+    r->says_saved = r->saved != NULL;
+    r->saved_number = r->says_saved ? r->saved->number : 0;
     sg_status status = find_coordinator(r, &r->error);
     if (status == SG_OK)
         status = pack(r, &message, &r->error);
@@ -267,7 +279,17 @@ void sg_registrar_tick(sg_registrar *r, uint64_t now_ms)
         say_for_whom_it_waits(r, now_ms);
         notice_time(r, now_ms);
     }
-    if (!r->under_way && !r->over && !r->said_stopping && now_ms >= r->next_ms)
+    /* One that stops goes on to be heard of while a last checkpoint is made. */
+    bool silent = r->said_stopping && r->options.config->checkpoint.dir[0] == '\0';
+    if (!r->under_way && !r->over && !silent && now_ms >= r->next_ms)
+        call(r, now_ms);
+}
+
+void sg_registrar_say_saved(sg_registrar *r, uint64_t now_ms, const Shardgrad__V1__SaveReport *report)
+{
+    r->saved = report;
+    r->said_saved = false;
+    if (!r->closed && !r->over && !r->under_way)
         call(r, now_ms);
 }
 

@@ -37,6 +37,9 @@ void sg_registrar_destroy(sg_registrar *registrar);
 void sg_registrar_tick(sg_registrar *registrar, uint64_t now_ms);
 /* Tells the coordinator, once and shortly, that this ps was told to stop. on_failed is not called any more. */
 void sg_registrar_say_stopping(sg_registrar *registrar, uint64_t now_ms);
+/* Tells the coordinator at once, and again with every renewal, what became of this ps's part of a checkpoint; also when
+ * it was told to stop. The report must live until the next, or until the registrar is closed. */
+void sg_registrar_say_saved(sg_registrar *registrar, uint64_t now_ms, const Shardgrad__V1__SaveReport *report);
 /* Nothing is sent and nobody is called any more. */
 void sg_registrar_close(sg_registrar *registrar);
 

@@ -32,7 +32,6 @@ void sg_store_destroy(sg_store *store)
     free(store->hypers);
     free(store->end_reason);
     free(store->failure_message);
-    free(store->cut.steps);
     pthread_mutex_destroy(&store->non_finite_mutex);
     pthread_mutex_destroy(&store->pulls_mutex);
     pthread_rwlock_destroy(&store->lock);

@@ -14,6 +14,7 @@
 
 #include "common/config.h"
 #include "common/log.h"
+#include "common/plan.h"
 #include "common/span.h"
 #include "common/workers.h"
 #include "server/version.h"
@@ -60,6 +61,12 @@ typedef struct sg_store_pushed {
     size_t n_versions; /* request->n_slices; 0 where one of them could not be had at once, or they are not wanted */
 } sg_store_pushed;
 
+/* An order to cut. */
+typedef struct sg_store_cut {
+    uint64_t generation, number;
+    uint64_t mark; /* iteration */
+} sg_store_cut;
+
 typedef struct sg_store_options {
     uint32_t ps;  /* own index */
     sg_mode mode; /* sync or async */
@@ -77,7 +84,7 @@ typedef struct sg_store_options {
     void (*answer_pull)(void *user, void *call, const sg_store_pull_answer *answer);
     /* The cut of a checkpoint is complete (OK: every slice has the version that is meant), or cannot be made: once for
      * each Cut order, from any thread, without a lock. NULL: nobody wants to know. */
-    void (*on_cut)(void *user, uint64_t mark, sg_status status, const char *message);
+    void (*on_cut)(void *user, const sg_store_cut *cut, sg_status status, const char *message);
     void *user;     /* of answer_pull */
     void *cut_user; /* of on_cut */
 } sg_store_options;
@@ -124,20 +131,25 @@ void sg_store_cancel_pull(sg_store *store, void *call);
 /* What a checkpoint holds of one slice. */
 typedef struct sg_store_kept {
     uint32_t slice;       /* index in the plan */
-    sg_version *version;  /* the values, at step version->step */
+    sg_version *version;  /* the values */
+    uint64_t step;        /* of which they are; that of `version`, or an earlier one with the same values */
     sg_version *slots[2]; /* [n_slots] */
     size_t n_slots;
     uint64_t n_applied; /* applications of the rule that made them */
 } sg_store_kept;
 
+/* After declare; valid as long as the store. */
+const sg_plan *sg_store_plan(sg_store *store);
+const char *sg_store_variable_name(sg_store *store, uint32_t variable);
 /* Slices that this ps owns: their places are 0 to n - 1, in the order of the plan. After declare. */
 uint32_t sg_store_n_slices(sg_store *store);
 /* Gives away what is kept of a slice, once on_cut has said OK; copies the slots where no round has yet had to. Errors:
- * EXHAUSTED, CANCELLED (sg_store_drop_cut was called). */
-SG_MUST_USE sg_status sg_store_take_kept(sg_store *store, uint32_t place, sg_store_kept *kept, sg_error *err);
+ * EXHAUSTED, CANCELLED (it was dropped, or its generation has passed). */
+SG_MUST_USE sg_status sg_store_take_kept(sg_store *store, const sg_store_cut *cut, uint32_t place, sg_store_kept *kept,
+                                         sg_error *err);
 void sg_store_kept_deinit(sg_store_kept *kept);
-/* Lets go of all that is kept and not taken: the checkpoint of this mark is complete, or given up. */
-void sg_store_drop_cut(sg_store *store, uint64_t mark);
+/* Lets go of all that is kept and not taken: the checkpoint is written, or given up. */
+void sg_store_drop_cut(sg_store *store, const sg_store_cut *cut);
 
 /* --- time and news --- */
 

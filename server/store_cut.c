@@ -18,6 +18,7 @@
 /* Guarded by the slice's mutex. */
 struct sg_store_keeping {
     uint64_t mark;
+    uint64_t number;     /* of the order */
     uint64_t step;       /* of the version that is meant; async: as it comes */
     bool ordered;        /* by Cut; before that it is kept for the mark's sake */
     sg_version *version; /* NULL: not made yet */
@@ -51,12 +52,12 @@ static sg_store_keeping *begin(sg_store_slice *slice, uint64_t mark)
     return slice->cut;
 }
 
-static void hold(const sg_store *store, sg_store_slice *slice)
+static void hold(const sg_store *store, sg_store_slice *slice, sg_version *version)
 {
     sg_store_keeping *k = slice->cut;
-    bool async = store->options.mode == SG_MODE_ASYNC;
-    k->version = sg_version_retain(slice->newest);
-    k->step = slice->newest->step;
+    bool async = store->options.mode != SG_MODE_SYNC;
+    k->version = sg_version_retain(version);
+    k->step = version->step;
     k->n_applied = async ? slice->n_applied : k->step;
     k->copied = sg_store_n_slots(store, slice) == 0;
 }
@@ -79,7 +80,7 @@ void sg_store_cut_before_pass(sg_store *store, sg_store_slice *slice, uint64_t m
         slice->mark = mark;
         if (!slice->cut || !slice->cut->ordered) { /* one that was given up before it was ordered makes room */
             begin(slice, mark);
-            hold(store, slice);
+            hold(store, slice, slice->newest);
         }
     }
     if (slice->cut && slice->cut->version && !slice->cut->copied)
@@ -89,10 +90,10 @@ void sg_store_cut_before_pass(sg_store *store, sg_store_slice *slice, uint64_t m
 bool sg_store_cut_published(sg_store *store, sg_store_slice *slice)
 {
     sg_store_keeping *k = slice->cut;
-    bool is_meant = store->options.mode == SG_MODE_ASYNC || slice->newest->step == k->step;
+    bool is_meant = store->options.mode != SG_MODE_SYNC || slice->newest->step == k->step;
     if (k->version || !is_meant)
         return false;
-    hold(store, slice);
+    hold(store, slice, slice->newest);
     return true;
 }
 
@@ -106,14 +107,11 @@ sg_status sg_store_cut_begin(sg_store *store, const Shardgrad__V1__Cut *order, s
     if (order->n_steps != n_groups)
         return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " names %zu groups, want %zu", order->mark, order->n_steps,
                             n_groups);
-    if (store->cut.ordered && order->mark <= store->cut.mark)
-        return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " comes after cut %" PRIu64, order->mark, store->cut.mark);
+    if (store->cut.ordered && order->mark < store->cut.mark)
+        return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " comes after %" PRIu64, order->mark, store->cut.mark);
     store->cut.ordered = true;
     store->cut.mark = order->mark;
-    free(store->cut.steps);
-    store->cut.steps = sg_xcalloc(n_groups, sizeof *store->cut.steps);
-    for (size_t i = 0; i < n_groups; i++)
-        store->cut.steps[i] = order->steps[i];
+    store->cut.number = order->number;
     atomic_store(&store->cut.failed, false);
     atomic_store(&store->cut.n_lacking, store->n_slices + 1);
     return SG_OK;
@@ -124,9 +122,9 @@ static void tell(sg_store *store, sg_status status, const char *message)
     if (!store->options.on_cut)
         return;
     pthread_rwlock_rdlock(&store->lock);
-    uint64_t mark = store->cut.mark;
+    sg_store_cut cut = {.generation = store->generation, .number = store->cut.number, .mark = store->cut.mark};
     pthread_rwlock_unlock(&store->lock);
-    store->options.on_cut(store->options.cut_user, mark, status, message);
+    store->options.on_cut(store->options.cut_user, &cut, status, message);
 }
 
 void sg_store_cut_reached(sg_store *store)
@@ -148,24 +146,42 @@ static void fail(sg_store *store, const sg_store_slice *slice, uint64_t step)
 
 typedef enum found { FOUND_KEPT, FOUND_TO_COME, FOUND_GONE } found;
 
-/* Under the slice's mutex. */
-static found look_for(sg_store *store, sg_store_slice *slice, uint64_t mark, uint64_t step)
+/* Under the slice's mutex: the version of this step, where all that came after it are the same values, because nobody
+ * pushed; then the slots are its own, too. NULL: there is none. */
+static sg_version *find_unchanged(const sg_store_slice *slice, uint64_t step)
 {
-    bool async = store->options.mode == SG_MODE_ASYNC, frozen = slice->variable->frozen;
+    sg_version *version = slice->older;
+    while (version && version->step > step && version->values == slice->newest->values)
+        version = version->next;
+    return version && version->step == step && version->values == slice->newest->values ? version : NULL;
+}
+
+/* Under the slice's mutex. */
+static found look_for(sg_store *store, sg_store_slice *slice, const Shardgrad__V1__Cut *order, uint64_t step)
+{
+    bool async = store->options.mode != SG_MODE_SYNC, frozen = slice->variable->frozen;
     sg_store_keeping *k = slice->cut;
-    if (k && k->mark == mark && k->version) {
+    if (k && k->mark == order->mark && k->version) {
         k->ordered = true;
-        return k->step == step ? FOUND_KEPT : FOUND_GONE;
+        k->number = order->number;
+        if (k->step < step)
+            return FOUND_GONE;
+        k->step = k->n_applied = step; /* nobody pushed to those from there on */
+        return FOUND_KEPT;
     }
-    uint64_t newest = slice->newest->step;
-    if (!async && !frozen && (newest > step || (newest == step && slice->round.closing)))
+    bool closing = slice->round.closing;
+    sg_version *version = slice->newest;
+    if (!async && !frozen && version->step > step)
+        version = find_unchanged(slice, step);
+    if (!version || (!async && !frozen && closing && slice->newest->step >= step))
         return FOUND_GONE;
-    k = begin(slice, mark);
+    k = begin(slice, order->mark);
     k->ordered = true;
+    k->number = order->number;
     k->step = step;
-    if (slice->round.closing || (!async && !frozen && newest < step))
+    if (closing || (!async && !frozen && version->step < step))
         return FOUND_TO_COME;
-    hold(store, slice);
+    hold(store, slice, version);
     return FOUND_KEPT;
 }
 
@@ -175,7 +191,7 @@ void sg_store_cut_follow(sg_store *store, const Shardgrad__V1__Cut *order)
         sg_store_slice *slice = &store->slices[i];
         uint64_t step = order->n_steps > 0 ? order->steps[slice->group] : 0;
         pthread_mutex_lock(&slice->mutex);
-        found what = look_for(store, slice, order->mark, step);
+        found what = look_for(store, slice, order, step);
         pthread_mutex_unlock(&slice->mutex);
         if (what == FOUND_KEPT)
             sg_store_cut_reached(store);
@@ -187,6 +203,22 @@ void sg_store_cut_follow(sg_store *store, const Shardgrad__V1__Cut *order)
 
 /* --- who writes it --- */
 
+const sg_plan *sg_store_plan(sg_store *store)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    const sg_plan *plan = store->plan;
+    pthread_rwlock_unlock(&store->lock);
+    return plan;
+}
+
+const char *sg_store_variable_name(sg_store *store, uint32_t variable)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    const char *name = store->variables[variable].name;
+    pthread_rwlock_unlock(&store->lock);
+    return name;
+}
+
 uint32_t sg_store_n_slices(sg_store *store)
 {
     pthread_rwlock_rdlock(&store->lock);
@@ -195,13 +227,14 @@ uint32_t sg_store_n_slices(sg_store *store)
     return n;
 }
 
-sg_status sg_store_take_kept(sg_store *store, uint32_t place, sg_store_kept *kept, sg_error *err)
+sg_status sg_store_take_kept(sg_store *store, const sg_store_cut *cut, uint32_t place, sg_store_kept *kept,
+                             sg_error *err)
 {
     sg_store_slice *slice = &store->slices[place];
     *kept = (sg_store_kept){.slice = slice->index};
     pthread_mutex_lock(&slice->mutex);
     sg_store_keeping *k = slice->cut;
-    if (!k || !k->version) {
+    if (!k || !k->version || !k->ordered || k->number != cut->number) {
         pthread_mutex_unlock(&slice->mutex);
         return sg_error_set(err, SG_CANCELLED, "the checkpoint was given up");
     }
@@ -210,6 +243,7 @@ sg_status sg_store_take_kept(sg_store *store, uint32_t place, sg_store_kept *kep
     bool complete = !k->out_of_memory;
     if (complete) {
         kept->version = k->version;
+        kept->step = k->step;
         kept->n_slots = sg_store_n_slots(store, slice);
         memcpy(kept->slots, k->slots, sizeof k->slots);
         kept->n_applied = k->n_applied;
@@ -231,15 +265,25 @@ void sg_store_kept_deinit(sg_store_kept *kept)
     *kept = (sg_store_kept){.slice = kept->slice};
 }
 
-void sg_store_drop_cut(sg_store *store, uint64_t mark)
+static bool has_passed(sg_store *store, uint64_t generation)
 {
+    pthread_rwlock_rdlock(&store->lock);
+    bool passed = store->generation != generation;
+    pthread_rwlock_unlock(&store->lock);
+    return passed;
+}
+
+void sg_store_drop_cut(sg_store *store, const sg_store_cut *cut)
+{
+    if (has_passed(store, cut->generation)) /* and with it all that was kept */
+        return;
     for (uint32_t i = 0; i < sg_store_n_slices(store); i++) {
         sg_store_slice *slice = &store->slices[i];
         pthread_mutex_lock(&slice->mutex);
-        if (slice->cut && slice->cut->mark <= mark)
+        if (slice->cut && slice->cut->mark <= cut->mark)
             sg_store_cut_free(slice);
-        if (slice->mark < mark)
-            slice->mark = mark; /* steps that come with it keep nothing any more */
+        if (slice->mark < cut->mark)
+            slice->mark = cut->mark; /* steps that come with it keep nothing any more */
         pthread_mutex_unlock(&slice->mutex);
     }
 }

@@ -146,9 +146,8 @@ struct sg_store {
     sg_store_parking *parked_of; /* [options.max_workers] */
 
     struct {
-        bool ordered; /* this and the next two: guarded by `lock` */
-        uint64_t mark;
-        uint64_t *steps;            /* [plan->n_groups] sync */
+        bool ordered; /* this and the next line: guarded by `lock` */
+        uint64_t mark, number;
         _Atomic uint32_t n_lacking; /* slices without their version, and one while the order is being followed */
         atomic_bool failed;
     } cut;

@@ -83,6 +83,13 @@ static void note(rig *r, sg_coordinator_action *action)
     case SG_COORDINATOR_ORDER:
         note_order(r, action);
         break;
+    case SG_COORDINATOR_SAVE:
+        r->n_manifests++;
+        sg_checkpoint_manifest_deinit(&r->manifest);
+        r->manifest = *action->manifest;
+        free(action->manifest);
+        action->manifest = NULL;
+        break;
     case SG_COORDINATOR_LOG:
         note_log(r, action);
         break;
@@ -133,6 +140,7 @@ void rig_deinit(rig *r)
         sg_wire_head_free(r->bodies[i]);
     for (size_t i = 0; i < r->n_calls; i++)
         free(r->calls[i]);
+    sg_checkpoint_manifest_deinit(&r->manifest);
     free(r->bodies);
     free(r->calls);
     free(r->log);
@@ -207,6 +215,8 @@ static rig_call *send_register(rig *r, uint32_t ps, const char *address, const S
     request.n_settings = s.n;
     request.report = (Shardgrad__V1__PsReport *)report;
     request.stopping = stopping;
+    if (r->saved[ps].number != 0)
+        request.saved = &r->saved[ps];
     rig_call *call = new_call(r);
     sg_coordinator_on_register(r->coordinator, r->now_ms, &request, call);
     free_settings(&s);
@@ -369,12 +379,17 @@ rig_call *rig_leave(rig *r, uint64_t incarnation, uint64_t pushed)
     return rig_leave_report(r, incarnation, pushed, 0, 0);
 }
 
-rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float loss, uint64_t examples)
+static rig_call *leave(rig *r, uint64_t incarnation, uint64_t pushed, const uint64_t *begun, float loss,
+                       uint64_t examples)
 {
     Shardgrad__V1__GroupProgress progress = SHARDGRAD__V1__GROUP_PROGRESS__INIT, *list = &progress;
     progress.pushed = pushed;
     progress.loss = loss;
     progress.examples = examples;
+    if (begun != NULL) {
+        progress.begun_presence_case = SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE_BEGUN;
+        progress.begun = *begun;
+    }
     Shardgrad__V1__LeaveRequest request = SHARDGRAD__V1__LEAVE_REQUEST__INIT;
     request.incarnation = incarnation;
     request.generation = incarnation >> 32 == 0 ? 1 : incarnation >> 32;
@@ -384,6 +399,62 @@ rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float 
     sg_coordinator_on_leave(r->coordinator, r->now_ms, &request, call);
     drain(r);
     return call;
+}
+
+rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float loss, uint64_t examples)
+{
+    return leave(r, incarnation, pushed, NULL, loss, examples);
+}
+
+rig_call *rig_leave_begun(rig *r, uint64_t incarnation, uint64_t pushed, uint64_t begun)
+{
+    return leave(r, incarnation, pushed, &begun, 0, 0);
+}
+
+rig_call *rig_save(rig *r, uint64_t id)
+{
+    Shardgrad__V1__SaveRequest request = SHARDGRAD__V1__SAVE_REQUEST__INIT;
+    request.id = id;
+    rig_call *call = new_call(r);
+    sg_coordinator_on_save(r->coordinator, r->now_ms, &request, call);
+    drain(r);
+    return call;
+}
+
+const Shardgrad__V1__Cut *rig_cut(const rig *r)
+{
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    cr_assert_geq(rig_ordered(r, 0, SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT, &order), 1, "nothing was cut");
+    return order->cut;
+}
+
+void rig_report_saved(rig *r)
+{
+    for (uint32_t ps = 0; ps < r->config->ps.n; ps++) {
+        shardgrad__v1__save_report__init(&r->saved[ps]);
+        r->saved[ps].generation = 1;
+        r->saved[ps].number = rig_cut(r)->number;
+        r->saved[ps].bytes = 100 + ps;
+        r->saved[ps].header_crc32c = 7 + ps;
+        r->saved[ps].folder = 42;
+    }
+    rig_register_all(r);
+}
+
+void rig_written(rig *r, sg_status status, const char *message)
+{
+    sg_coordinator_on_written(r->coordinator, r->now_ms, r->manifest.set, status, message);
+    drain(r);
+}
+
+void rig_complete(rig *r, uint64_t iteration)
+{
+    unsigned before = r->n_manifests;
+    cr_assert_eq(rig_cut(r)->mark, iteration, "cut before %lu", rig_cut(r)->mark);
+    rig_report_saved(r);
+    cr_assert_eq(r->n_manifests, before + 1);
+    cr_assert_eq(r->manifest.set.iteration, iteration);
+    rig_written(r, SG_OK, "");
 }
 
 const Shardgrad__V1__StatusResponse *rig_status(rig *r)

@@ -34,8 +34,11 @@ typedef struct rig {
     unsigned n_ends;
     sg_status end_status;
     char end_text[SG_ERROR_MESSAGE_BYTES];
-    char *log;                 /* "event fields\n" of every event so far */
-    ProtobufCMessage **bodies; /* of answers */
+    unsigned n_manifests;                        /* that were to be written, */
+    sg_checkpoint_manifest manifest;             /* the newest */
+    Shardgrad__V1__SaveReport saved[RIG_MAX_PS]; /* what each ps says with its next registrations, if `number` is set */
+    char *log;                                   /* "event fields\n" of every event so far */
+    ProtobufCMessage **bodies;                   /* of answers */
     size_t n_bodies;
     rig_call **calls;
     size_t n_calls;
@@ -75,7 +78,18 @@ rig_call *rig_heartbeat_with(rig *r, const Shardgrad__V1__HeartbeatRequest *requ
 /* pushed: of group 0; UINT64_MAX: no progress is given. */
 rig_call *rig_leave(rig *r, uint64_t incarnation, uint64_t pushed);
 /* With a report of the last step. */
+/* It began to push up to a step that it did not push whole. */
+rig_call *rig_leave_begun(rig *r, uint64_t incarnation, uint64_t pushed, uint64_t begun);
 rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float loss, uint64_t examples);
+rig_call *rig_save(rig *r, uint64_t id);
+/* The Cut that ps 0 was ordered last; asserts that there is one. */
+const Shardgrad__V1__Cut *rig_cut(const rig *r);
+/* All ps report that they have written their part of the newest Cut. */
+void rig_report_saved(rig *r);
+/* The manifest that was to be written is. */
+void rig_written(rig *r, sg_status status, const char *message);
+/* Cut, reports, manifest: all of it. Asserts that one was cut before `iteration`. */
+void rig_complete(rig *r, uint64_t iteration);
 const Shardgrad__V1__StatusResponse *rig_status(rig *r);
 
 /* All ps registered, `n` workers joined (incarnations[n]), declared and initialized by the first. */

@@ -8,6 +8,8 @@
 
 TestSuite(store_cut, .timeout = 30);
 
+#define NUMBER 5u /* of every cut */
+
 typedef struct cut_rig {
     fixture f;
     unsigned n_told;
@@ -20,11 +22,11 @@ static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 /* Of 16 and 4 elements: slices 0 and 1, of group 0; slice 2 is of group 1, slice 3 is never trained. */
 static const fixture_variable variables[] = {{"weight", 20, 0, false}, {"critic", 4, 1, false}, {"fixed", 4, 0, true}};
 
-static void on_cut(void *user, uint64_t mark, sg_status status, const char *message)
+static void on_cut(void *user, const sg_store_cut *made, sg_status status, const char *message)
 {
     cut_rig *r = user;
     r->n_told++;
-    r->mark = mark;
+    r->mark = made->mark;
     r->status = status;
     snprintf(r->message, sizeof r->message, "%s", message ? message : "");
 }
@@ -59,6 +61,7 @@ static sg_status cut(cut_rig *r, uint64_t mark, uint64_t first, uint64_t second,
     uint64_t steps[2] = {first, second};
     Shardgrad__V1__Cut message = SHARDGRAD__V1__CUT__INIT;
     message.mark = mark;
+    message.number = NUMBER;
     message.steps = steps;
     message.n_steps = n_steps;
     Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
@@ -77,7 +80,8 @@ static sg_store_kept take(cut_rig *r, uint32_t place)
 {
     sg_store_kept kept;
     sg_error err = {0};
-    cr_assert_eq(sg_store_take_kept(r->f.store, place, &kept, &err), SG_OK, "%s", err.message);
+    const sg_store_cut the_cut = {.generation = 1, .number = NUMBER};
+    cr_assert_eq(sg_store_take_kept(r->f.store, &the_cut, place, &kept, &err), SG_OK, "%s", err.message);
     cr_assert_eq(kept.slice, place);
     return kept;
 }
@@ -166,6 +170,27 @@ Test(store_cut, a_step_that_all_are_excused_from_keeps_what_it_passes_on)
     stop(&r);
 }
 
+Test(store_cut, steps_that_nobody_pushed_are_not_in_it_though_they_are_closed)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    for (uint32_t slice = 0; slice < 3; slice++)
+        push(&r, 0, 0, slice, 0x1, 0);
+    uint64_t steps[] = {1, 2};
+    fixture_excuse(&r.f, 0, FIXTURE_INCARNATION(1), steps, 2, 0x1);
+    cr_assert_eq(r.f.store->slices[0].newest->step, 3);
+    cut_ok(&r, 1, 1, 1);
+    cr_assert_eq(r.n_told, 1);
+    cr_assert_eq(r.status, SG_OK, "%s", r.message);
+    sg_store_kept kept = take(&r, 0);
+    cr_assert_eq(kept.step, 1);
+    cr_assert_eq(kept.n_applied, 1);
+    cr_assert_eq(kept.version->values[0], 7.0f);
+    cr_assert_eq(kept.slots[0]->values[0], 1.0f);
+    sg_store_kept_deinit(&kept);
+    stop(&r);
+}
+
 Test(store_cut, async_every_slice_keeps_the_version_that_it_has_when_the_order_comes)
 {
     cut_rig r;
@@ -202,7 +227,7 @@ Test(store_cut, one_that_comes_too_late_fails_with_the_slice_and_rounds_go_on)
     cr_assert_eq(r.n_told, 1);
     cr_assert_eq(r.status, SG_LATE);
     cr_assert_not_null(strstr(r.message, "slice 0 of variable 'weight' has closed step 1"), "%s", r.message);
-    sg_store_drop_cut(r.f.store, 1);
+    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .mark = 1});
     push(&r, 0, 2, 0, 0x1, 2);
     push(&r, 0, 0, 1, 0x1, 0);
     push(&r, 0, 1, 1, 0x1, 0);
@@ -218,14 +243,15 @@ Test(store_cut, that_is_given_up_keeps_nothing_and_the_next_is_complete)
     cut_rig r;
     start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
     push(&r, 0, 0, 0, 0x1, 1);
-    sg_store_drop_cut(r.f.store, 1);
+    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .mark = 1});
     for (uint32_t place = 0; place < 4; place++)
         cr_assert_null(r.f.store->slices[place].cut);
     push(&r, 0, 0, 1, 0x1, 1);
     cr_assert_null(r.f.store->slices[1].cut, "a step of a checkpoint that was given up");
     sg_store_kept kept;
     sg_error err;
-    cr_assert_eq(sg_store_take_kept(r.f.store, 0, &kept, &err), SG_CANCELLED);
+    const sg_store_cut the_cut = {.generation = 1, .number = NUMBER};
+    cr_assert_eq(sg_store_take_kept(r.f.store, &the_cut, 0, &kept, &err), SG_CANCELLED);
     push(&r, 0, 1, 0, 0x1, 2);
     cut_ok(&r, 2, 1, 0);
     cr_assert_eq(r.n_told, 1);
@@ -254,8 +280,8 @@ Test(store_cut, an_order_that_makes_no_sense_is_refused)
     cr_assert_eq(cut(&r, 1, 0, 0, 1, &err), SG_INVALID);
     cr_assert_str_eq(err.message, "cut 1 names 1 groups, want 2");
     cut_ok(&r, 4, 0, 0);
-    cr_assert_eq(cut(&r, 4, 0, 0, 2, &err), SG_INVALID);
-    cr_assert_str_eq(err.message, "cut 4 comes after cut 4");
+    cr_assert_eq(cut(&r, 3, 0, 0, 2, &err), SG_INVALID);
+    cr_assert_str_eq(err.message, "cut 3 comes after 4");
     cr_assert_eq(r.n_told, 1);
     stop(&r);
 }
@@ -293,10 +319,10 @@ typedef struct counting {
 
 static counting complete = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
 
-static void on_cut_counted(void *user, uint64_t mark, sg_status status, const char *message)
+static void on_cut_counted(void *user, const sg_store_cut *made, sg_status status, const char *message)
 {
     (void)user;
-    (void)mark;
+    (void)made;
     cr_assert_eq(status, SG_OK, "%s", message ? message : "");
     pthread_mutex_lock(&complete.mutex);
     complete.n++;
@@ -314,7 +340,7 @@ static void take_and_check(cut_rig *r, uint64_t mark, const float *slots)
             cr_assert_eq(kept.slots[0]->values[i], slots[mark], "step %lu", mark);
         sg_store_kept_deinit(&kept);
     }
-    sg_store_drop_cut(r->f.store, mark);
+    sg_store_drop_cut(r->f.store, &(sg_store_cut){.generation = 1, .mark = mark});
 }
 
 Test(store_cut, cuts_are_exact_while_threads_push)

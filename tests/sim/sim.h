@@ -11,10 +11,12 @@
  *   sim_trainer.c   what drives the session
  *   sim_oracle.c    what must hold after every event
  *   sim_clocks.c    what ssp promises
+ *   sim_save.c      checkpoints and their disk
  *   sim_scenario.c  what a seed means: sizes, faults, and how the job must end */
 #ifndef SG_TESTS_SIM_H
 #define SG_TESTS_SIM_H
 
+#include "common/checkpoint.h"
 #include "common/config.h"
 #include "common/plan.h"
 #include "common/workers.h"
@@ -30,6 +32,7 @@
 #define SIM_MAX_GROUPS  2u
 #define SIM_MAX_STEPS   160u /* async: tickets */
 #define SIM_MAX_FAULTS  3u
+#define SIM_MAX_SETS    200u    /* checkpoints that were cut */
 #define SIM_END_MS      200000u /* nothing takes so long: it hangs */
 /* Bits of an incarnation that count; those above say where its coordinator began. */
 #define SIM_COUNTER_MASK    UINT64_C(0xfff)
@@ -40,6 +43,7 @@ typedef struct sim sim;
 typedef struct sim_call sim_call;
 typedef struct sim_worker sim_worker; /* sim_worker.h */
 typedef struct sg_store sg_store;
+typedef struct sg_store_cut sg_store_cut;
 typedef struct sg_coordinator sg_coordinator;
 
 /* --- scenario --------------------------------------------------------------------------------------------------- */
@@ -82,6 +86,8 @@ typedef struct sim_scenario {
     uint32_t min_workers;
     uint32_t n_ps, n_workers, n_joiners, n_groups;
     uint64_t message_bytes;
+    bool saves;
+    uint32_t save_every, disk_full_per_mille;
     uint32_t lost_per_mille, repeated_per_mille, slow_per_mille;
     uint64_t ps_start_ms[SIM_MAX_PS];
     uint64_t worker_start_ms[SIM_MAX_INDICES];
@@ -138,6 +144,7 @@ typedef struct sim_arrival {
 /* --- processes -------------------------------------------------------------------------------------------------- */
 
 typedef struct sim_ps {
+    sim *world;
     bool running;
     uint64_t life;
     sg_store *store;
@@ -145,6 +152,9 @@ typedef struct sim_ps {
     ProtobufCMessage *ticket;    /* that a push asks for; its address is the `call` */
     uint64_t register_at_ms, accepted_ms, sent_ms;
     bool registering, registered, stopping, says_stopping, said_stopping;
+    uint64_t cut_generation, cut_number, cut_mark; /* of the newest; number 0: none yet */
+    Shardgrad__V1__SaveReport saved;               /* number 0: nothing to say */
+    char saved_text[SG_ERROR_MESSAGE_BYTES];
     uint64_t end_at_ms; /* 0: not yet */
     bool ended;         /* with this: */
     bool killed;
@@ -189,6 +199,12 @@ typedef struct sim_clock {
     bool from_zero;         /* it began at 0; else */
     uint64_t start_at_most; /* it began no higher */
 } sim_clock;
+/* What the ps wrote for one cut. */
+typedef struct sim_set {
+    uint64_t mark;
+    bool has[SIM_MAX_SLICES];
+    uint64_t steps[SIM_MAX_SLICES];
+} sim_set;
 
 /* --- world ------------------------------------------------------------------------------------------------------ */
 
@@ -231,6 +247,11 @@ struct sim {
     sim_step_record steps[SIM_MAX_GROUPS][SIM_MAX_STEPS];
     sim_slice_record slices[SIM_MAX_SLICES];
     sim_clock clocks[SIM_MAX_GROUPS][SIM_MAX_WORKERS + 1]; /* by counter of the incarnation */
+    sim_set sets[SIM_MAX_SETS];                            /* by the cut's number - 1 */
+    sg_checkpoint_set pending_set;                         /* whose manifest is being written */
+    bool has_set;                                          /* one is complete, the newest at: */
+    uint64_t set_iteration;
+    uint32_t n_sets;
     bool failed;
     char failure[1024];
     FILE *trace; /* NULL: silent */
@@ -262,7 +283,13 @@ void sim_ps_kill(sim *s, uint32_t ps);
 void sim_ps_arrive(sim *s, sim_arrival *arrival);
 void sim_ps_gone(sim *s, sim_arrival *arrival); /* its caller has given it up */
 void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *text);
+void sim_ps_drain(sim *s, sim_ps *ps); /* does what the coordinator wants done */
 void sim_ps_end(sim *s, sim_ps *ps, sg_status status, const char *text, uint64_t linger_ms);
+
+void sim_save_cut(void *ps, const sg_store_cut *cut, sg_status status, const char *message);
+void sim_save_complete(sim *s, sim_ps *ps, const sg_checkpoint_manifest *manifest);
+void sim_save_ticket(sim *s);
+void sim_save_judge(sim *s);
 
 void sim_register_keep(sim *s, uint32_t ps);
 void sim_register_answered(sim *s, const sim_call *call, sg_status status, const char *text);

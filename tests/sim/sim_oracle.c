@@ -59,6 +59,7 @@ static void check_alone(sim *s, const sim_step_record *record, uint64_t incarnat
 void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__TicketResponse *ticket)
 {
     const Shardgrad__V1__Step *step = ticket->step;
+    sim_save_ticket(s);
     sim_step_record *record = record_of(s, step->group, step->step);
     sg_workers members;
     if (sg_workers_decode(step->members.data, step->members.len, &members, NULL) != SG_OK) {

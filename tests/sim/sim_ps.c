@@ -98,7 +98,7 @@ static bool rides(sim_ps *ps, sg_coordinator_action *action)
     return true;
 }
 
-static void drain(sim *s, sim_ps *ps)
+void sim_ps_drain(sim *s, sim_ps *ps)
 {
     for (sg_coordinator_action action; sg_coordinator_next_action(ps->coordinator, &action);
          sg_coordinator_action_deinit(&action)) {
@@ -113,6 +113,9 @@ static void drain(sim *s, sim_ps *ps)
             break;
         case SG_COORDINATOR_ORDER:
             order(s, ps, &action);
+            break;
+        case SG_COORDINATOR_SAVE:
+            sim_save_complete(s, ps, action.manifest);
             break;
         case SG_COORDINATOR_LOG:
             sim_trace(s, "coordinator: %s %s", action.event, action.text);
@@ -151,7 +154,7 @@ static void arrive_at_coordinator(sim *s, sim_ps *ps, sim_arrival *arrival)
         sg_coordinator_on_leave(c, s->now_ms, (const Shardgrad__V1__LeaveRequest *)body, arrival);
     else
         sim_fail(s, "the coordinator got a %s", type->short_name);
-    drain(s, ps);
+    sim_ps_drain(s, ps);
 }
 
 void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *text)
@@ -160,7 +163,7 @@ void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *
     if (!ps->running || ps->life != call->sender_life || ps->coordinator == NULL)
         return;
     sg_coordinator_on_ordered(ps->coordinator, s->now_ms, call->to, call->number, status, text);
-    drain(s, ps);
+    sim_ps_drain(s, ps);
 }
 
 bool sim_ps_counts(const sim *s, uint64_t incarnation)
@@ -242,7 +245,7 @@ static void ticket_get(sim *s, sim_ps *ps, const Shardgrad__V1__TicketRequest *r
     if (request == NULL || ps->coordinator == NULL || sg_coordinator_is_over(ps->coordinator))
         return;
     sg_coordinator_on_ticket(ps->coordinator, s->now_ms, request, &ps->ticket);
-    drain(s, ps);
+    sim_ps_drain(s, ps);
     sg_coordinator_forget(ps->coordinator, &ps->ticket);
     if (ps->ticket != NULL)
         sim_oracle_ticket(s, request->incarnation, (const Shardgrad__V1__TicketResponse *)ps->ticket);
@@ -407,7 +410,7 @@ static void look_for_the_end(sim *s, uint32_t index)
         bool well = status == SG_OK || status == SG_STOPPED;
         sim_ps_end(s, ps, status, text, well ? 0 : s->config->shutdown_grace_ms);
     } else if (ps->stopping && s->now_ms >= ps->end_at_ms) {
-        sim_ps_end(s, ps, SG_STOPPED, "told to stop", 0);
+        sim_ps_end(s, ps, SG_STOPPED, "this ps was told to stop", 0);
     }
 }
 
@@ -420,7 +423,7 @@ static void on_tick(sim *s, const sim_event *event)
     sg_store_tick(ps->store, s->now_ms);
     if (ps->coordinator != NULL) {
         sg_coordinator_tick(ps->coordinator, s->now_ms);
-        drain(s, ps);
+        sim_ps_drain(s, ps);
     }
     check_silence(s, ps);
     sim_register_keep(s, index);
@@ -432,7 +435,7 @@ static void on_tick(sim *s, const sim_event *event)
 void sim_ps_start(sim *s, uint32_t index)
 {
     sim_ps *ps = &s->ps[index];
-    *ps = (sim_ps){.running = true, .life = 1 + index + 16 * ++s->n_lives, .accepted_ms = s->now_ms};
+    *ps = (sim_ps){.world = s, .running = true, .life = 1 + index + 16 * ++s->n_lives, .accepted_ms = s->now_ms};
     ps->store = sg_store_create(&(sg_store_options){.ps = index,
                                                     .mode = s->scenario.async ? SG_MODE_ASYNC : SG_MODE_SYNC,
                                                     .rule = s->config->update.rule,
@@ -444,7 +447,9 @@ void sim_ps_start(sim *s, uint32_t index)
                                                     .held_bytes = s->seed_number % 3 * HELD_BYTES,
                                                     .max_workers = s->config->max_workers,
                                                     .answer_pull = answer_pull,
-                                                    .user = s});
+                                                    .on_cut = sim_save_cut,
+                                                    .user = s,
+                                                    .cut_user = ps});
     sg_store_set_life(ps->store, ps->life);
     if (index == 0)
         ps->coordinator = sg_coordinator_create(s->config);
@@ -460,9 +465,10 @@ void sim_ps_stop(sim *s, uint32_t index)
     ps->stopping = true;
     ps->end_at_ms = s->now_ms + s->config->shutdown_grace_ms * 7 / 8;
     ps->register_at_ms = s->now_ms;
-    sg_store_fail_pulls(ps->store, SG_STOPPED, "this ps was told to stop");
+    if (!s->scenario.saves)
+        sg_store_fail_pulls(ps->store, SG_STOPPED, "this ps was told to stop");
     if (ps->coordinator != NULL) {
         sg_coordinator_stop(ps->coordinator, s->now_ms);
-        drain(s, ps);
+        sim_ps_drain(s, ps);
     }
 }

@@ -48,6 +48,8 @@ static void send_register(sim *s, uint32_t index)
     request.n_settings = list.n;
     request.report = &report;
     request.stopping = ps->stopping;
+    if (ps->saved.number != 0)
+        request.saved = &ps->saved;
     sim_call call = {.sender = SIM_FROM_PS,
                      .from = index,
                      .sender_life = ps->life,

@@ -27,9 +27,10 @@ static void choose_config(sim *s)
 {
     const sim_scenario *scenario = &s->scenario;
     static const char *const losses[] = {[SG_WORKER_LOSS_CONTINUE] = "continue", [SG_WORKER_LOSS_ABORT] = "abort"};
-    char workers[8], min_workers[8], message_bytes[16], staleness[8], ps[64];
+    char workers[8], min_workers[8], message_bytes[16], every[16], staleness[8], ps[64];
     snprintf(workers, sizeof workers, "%" PRIu32, scenario->n_workers);
     snprintf(min_workers, sizeof min_workers, "%" PRIu32, scenario->min_workers);
+    snprintf(every, sizeof every, "%" PRIu32, scenario->save_every);
     snprintf(message_bytes, sizeof message_bytes, "%" PRIu64, scenario->message_bytes);
     snprintf(staleness, sizeof staleness, "%" PRIu64, scenario->staleness);
     snprintf(ps, sizeof ps, "%s",
@@ -51,6 +52,8 @@ static void choose_config(sim *s)
         {.key = "update.rule", .value = "sgd"},
         {.key = "update.learning_rate", .value = "1"},
         {.key = "slice_bytes", .value = "64"},
+        {.key = "checkpoint.dir", .value = scenario->saves ? "/checkpoints" : ""},
+        {.key = "checkpoint.every", .value = every},
         {.key = "message_bytes", .value = message_bytes},
         {.key = "contribution_bytes", .value = s->seed_number % 4 == 3 ? "128" : "4GiB"},
         {.key = "lease_ms", .value = "2000"},
@@ -77,6 +80,14 @@ static void choose_network(sim *s)
     s->scenario.lost_per_mille = lost[sim_below(s, SG_ARRAY_LEN(lost))];
     s->scenario.repeated_per_mille = repeated[sim_below(s, SG_ARRAY_LEN(repeated))];
     s->scenario.slow_per_mille = slow[sim_below(s, SG_ARRAY_LEN(slow))];
+}
+
+static void choose_saves(sim *s)
+{
+    static const uint32_t full[] = {0, 0, 300};
+    s->scenario.saves = sim_chance(s, 500);
+    s->scenario.save_every = (uint32_t)sim_below(s, 4);
+    s->scenario.disk_full_per_mille = full[sim_below(s, SG_ARRAY_LEN(full))];
 }
 
 static sim_fault choose_fault(sim *s)
@@ -151,6 +162,7 @@ void sim_scenario_choose(sim *s)
     scenario->n_faults = sim_chance(s, 500) ? 0 : 1 + sim_chance(s, 250);
     for (uint32_t i = 0; i < scenario->n_faults; i++)
         scenario->faults[i] = choose_fault(s);
+    choose_saves(s);
     choose_config(s);
     schedule(s);
 }
@@ -259,6 +271,7 @@ static void judge_calm(sim *s)
     if (!s->job_ended || s->job_status != SG_OK)
         sim_fail(s, "without a fault the job ended with %s: %s",
                  s->job_ended ? sg_status_name(s->job_status) : "nothing", s->job_text);
+    sim_save_judge(s);
     for (uint32_t i = 0; i < s->scenario.n_ps; i++) {
         if (!s->ps[i].ended || s->ps[i].status != SG_OK)
             sim_fail(s, "without a fault ps %" PRIu32 " ended with %s: %s", i, sg_status_name(s->ps[i].status),

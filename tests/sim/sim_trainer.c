@@ -270,9 +270,9 @@ void sim_trainer_done(sim *s, sim_worker *worker, const sg_session_action *actio
         }
     }
     if (worker->phase == SIM_JOINING) {
-        worker->joined = true;
         declare(s, worker);
     } else if (worker->phase == SIM_DECLARING) {
+        worker->joined = true; /* before that it may have been sent back to hello */
         ask(s, worker);
     } else if (worker->phase == SIM_ASKING) {
         begin_step(s, worker, &action->step);

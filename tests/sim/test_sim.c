@@ -21,7 +21,7 @@ static uint64_t number_from(const char *name)
 
 /* What the seeds of a share came to, so that nobody is content with 10,000 clusters to which nothing happened. */
 typedef struct tally {
-    uint32_t ended_well, failed;
+    uint32_t ended_well, failed, n_sets;
     uint32_t faults[SIM_N_FAULTS]; /* that happened, by kind */
     uint64_t refused;              /* pushes for which there was no room */
 } tally;
@@ -29,6 +29,7 @@ typedef struct tally {
 static void count(const sim *s, tally *t)
 {
     t->ended_well += s->job_ended && s->job_status == SG_OK;
+    t->n_sets += s->n_sets;
     t->failed += s->job_ended && s->job_status != SG_OK;
     t->refused += s->n_refused;
     for (uint32_t i = 0; i < s->scenario.n_faults; i++)
@@ -69,6 +70,7 @@ ParameterizedTest(const uint32_t *share, sim, whatever_is_lost_repeated_late_or_
     cr_assert_gt(t.ended_well, N_SEEDS / N_SHARES / 2);
     cr_assert_gt(t.failed, 0);
     cr_assert_gt(t.refused, N_SEEDS / N_SHARES / 10, "pushes found room too often");
+    cr_assert_gt(t.n_sets, N_SEEDS / N_SHARES, "checkpoints that were complete");
     for (uint32_t kind = 0; kind < SIM_N_FAULTS; kind++)
         cr_assert_gt(t.faults[kind], 0, "fault %" PRIu32 " never happened", kind);
 }

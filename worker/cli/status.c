@@ -86,11 +86,27 @@ static void print_worker(const Shardgrad__V1__WorkerStatus *worker)
            worker->examples, loss);
 }
 
+static void print_checkpoint(const Shardgrad__V1__CheckpointStatus *checkpoint)
+{
+    if (checkpoint->complete)
+        printf("checkpoint: iteration %" PRIu64 ", %.1f s ago", checkpoint->iteration,
+               (double)checkpoint->age_ms / 1000);
+    else
+        printf("checkpoint: none yet");
+    if (checkpoint->under_way)
+        printf("; iteration %" PRIu64 " is being written", checkpoint->mark);
+    if (checkpoint->failure[0] != '\0')
+        printf("; failed %.1f s ago: %s", (double)checkpoint->failure_age_ms / 1000, checkpoint->failure);
+    printf("\n");
+}
+
 static void print_status(const Shardgrad__V1__StatusResponse *response)
 {
     printf("job %s: %s, %s, generation %" PRIu64 ", %" PRIu64 " steps handed out, %" PRIu64 " examples\n",
            response->job, state_name(response->state), sg_mode_name((sg_mode)response->mode), response->generation,
            response->steps, response->examples);
+    if (response->checkpoint != NULL)
+        print_checkpoint(response->checkpoint);
     if (response->waiting_for[0] != '\0')
         printf("%s\n", response->waiting_for);
     if (response->reason[0] != '\0')

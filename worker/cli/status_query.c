@@ -20,7 +20,8 @@ struct sg_status_query {
     bool done;
     sg_status status;
     sg_error error;
-    Shardgrad__V1__StatusResponse *response;
+    const ProtobufCMessageDescriptor *type; /* of the reply */
+    ProtobufCMessage *reply;
 };
 
 sg_status_query *sg_status_query_create(const sg_config *config, const char *coordinator)
@@ -77,13 +78,13 @@ static void take_reply(void *user, sg_status status, const sg_error *error, cons
     sg_wire_parts parts = {0};
     sg_error unpack_error = {0};
     if (status == SG_OK) {
-        status = sg_wire_unpack(reply, &shardgrad__v1__status_response__descriptor, &parts, &unpack_error);
+        status = sg_wire_unpack(reply, query->type, &parts, &unpack_error);
         error = &unpack_error;
     }
     pthread_mutex_lock(&query->mutex);
     query->status = status;
     if (status == SG_OK)
-        query->response = (Shardgrad__V1__StatusResponse *)sg_wire_head_copy(parts.head);
+        query->reply = sg_wire_head_copy(parts.head);
     else
         query->error = *error;
     query->done = true;
@@ -92,20 +93,20 @@ static void take_reply(void *user, sg_status status, const sg_error *error, cons
     sg_wire_parts_deinit(&parts);
 }
 
-sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms, Shardgrad__V1__StatusResponse **response,
-                              sg_error *err)
+sg_status sg_status_query_call(sg_status_query *query, const char *method, const ProtobufCMessage *request,
+                               const ProtobufCMessageDescriptor *type, uint64_t timeout_ms, ProtobufCMessage **reply,
+                               sg_error *err)
 {
     sg_status status = find_channel(query, err);
     if (status != SG_OK)
         return status;
-    Shardgrad__V1__StatusRequest request = SHARDGRAD__V1__STATUS_REQUEST__INIT;
     sg_wire_message *message;
-    status = sg_wire_pack(sg_rpc_client_pool(query->client), &request.base, NULL, 0, &message, err);
+    status = sg_wire_pack(sg_rpc_client_pool(query->client), request, NULL, 0, &message, err);
     if (status != SG_OK)
         return status;
     query->done = false;
-    sg_rpc_pending *pending = sg_rpc_channel_call(query->channel, "/shardgrad.v1.CoordinatorService/Status", message,
-                                                  timeout_ms, take_reply, query);
+    query->type = type;
+    sg_rpc_pending *pending = sg_rpc_channel_call(query->channel, method, message, timeout_ms, take_reply, query);
     pthread_mutex_lock(&query->mutex);
     while (!query->done)
         pthread_cond_wait(&query->finished, &query->mutex);
@@ -117,6 +118,18 @@ sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms, Shard
             return sg_error_set(err, query->status, "%s", text);
         return sg_error_set(err, query->status, "%s: %s", address, text);
     }
-    *response = query->response;
+    *reply = query->reply;
     return SG_OK;
+}
+
+sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms, Shardgrad__V1__StatusResponse **response,
+                              sg_error *err)
+{
+    Shardgrad__V1__StatusRequest request = SHARDGRAD__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    sg_status status = sg_status_query_call(query, "/shardgrad.v1.CoordinatorService/Status", &request.base,
+                                            &shardgrad__v1__status_response__descriptor, timeout_ms, &reply, err);
+    if (status == SG_OK)
+        *response = (Shardgrad__V1__StatusResponse *)reply;
+    return status;
 }

@@ -20,4 +20,10 @@ void sg_status_query_destroy(sg_status_query *query); /* NULL is fine */
 SG_MUST_USE sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms,
                                           Shardgrad__V1__StatusResponse **response, sg_error *err);
 
+/* Calls another method of the coordinator, once. On success *reply, of this type, is freed by
+ * protobuf_c_message_free_unpacked(reply, NULL). Errors: as above, and those of the method. */
+SG_MUST_USE sg_status sg_status_query_call(sg_status_query *query, const char *method, const ProtobufCMessage *request,
+                                           const ProtobufCMessageDescriptor *type, uint64_t timeout_ms,
+                                           ProtobufCMessage **reply, sg_error *err);
+
 #endif

@@ -175,6 +175,8 @@ static void leave_ask(sg_session *session, sg_session_task *task)
         shardgrad__v1__group_progress__init(&progress[n]);
         progress[n].group = i;
         progress[n].pushed = session->groups[i].pushed;
+        progress[n].begun_presence_case = SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE_BEGUN;
+        progress[n].begun = session->groups[i].begun;
         progress[n].examples = sg_session_unreported(&session->groups[i]);
         progress[n].loss = progress[n].examples == 0 ? 0 : session->groups[i].loss;
         list[n] = &progress[n];

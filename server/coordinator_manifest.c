@@ -1,0 +1,68 @@
+/* server/coordinator_manifest.c - what is to be known of a checkpoint beside its values. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+static float multiplier(bool set, float value)
+{
+    return set ? value : 1;
+}
+
+/* Points into the declaration. */
+static sg_checkpoint_variable variable_of(const Shardgrad__V1__Variable *v)
+{
+    return (sg_checkpoint_variable){
+        .name = v->name,
+        .shape = v->shape,
+        .rank = (uint32_t)v->n_shape,
+        .group = v->group,
+        .frozen = v->frozen,
+        .lr_multiplier =
+            multiplier(v->lr_multiplier_presence_case != SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE__NOT_SET,
+                       v->lr_multiplier),
+        .decay_multiplier =
+            multiplier(v->decay_multiplier_presence_case != SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE__NOT_SET,
+                       v->decay_multiplier)};
+}
+
+static sg_checkpoint_hyper hyper_of(const sg_coordinator *c)
+{
+    return (sg_checkpoint_hyper){.number = SG_COORDINATOR_HYPER,
+                                 .learning_rate = c->config->update.learning_rate,
+                                 .momentum = c->config->update.momentum,
+                                 .beta1 = c->config->update.beta1,
+                                 .beta2 = c->config->update.beta2,
+                                 .epsilon = c->config->update.epsilon,
+                                 .weight_decay = c->config->update.weight_decay};
+}
+
+void sg_coordinator_write_manifest(sg_coordinator *c)
+{
+    sg_coordinator_save *save = &c->save;
+    uint32_t n_variables = (uint32_t)c->variables->n_variables;
+    sg_checkpoint_variable *variables = sg_xcalloc(n_variables, sizeof *variables);
+    sg_checkpoint_part *parts = sg_xcalloc(c->n_ps, sizeof *parts);
+    sg_checkpoint_manifest manifest = {.set = {.iteration = save->mark, .generation = c->generation},
+                                       .seed = c->config->seed,
+                                       .batch = c->config->train.batch,
+                                       .hyper = hyper_of(c),
+                                       .members = save->members,
+                                       .steps = save->steps,
+                                       .n_groups = c->n_groups,
+                                       .n_ps = c->n_ps,
+                                       .slice_bytes = c->config->slice_bytes,
+                                       .variables = variables,
+                                       .n_variables = n_variables,
+                                       .parts = parts};
+    snprintf(manifest.mode, sizeof manifest.mode, "%s", sg_mode_name(c->config->update.mode));
+    snprintf(manifest.rule, sizeof manifest.rule, "%s", sg_rule_name(c->config->update.rule));
+    for (uint32_t i = 0; i < n_variables; i++)
+        variables[i] = variable_of(c->variables->variables[i]);
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (c->ps[i].saved.part.n_bytes > 0)
+            parts[manifest.n_parts++] = c->ps[i].saved.part;
+    }
+    sg_coordinator_save_set(c, &manifest);
+    free(parts);
+    free(variables);
+}

@@ -1,0 +1,538 @@
+/* server/coordinator_save.c - checkpoints: where one is cut, whether all parts of it are written, and what becomes of
+ * it.
+ *
+ * A mark K lies above every iteration handed out. Sync: the first step of each group with an iteration of at least K
+ * carries it; once every group has one, or will have none, every ps is ordered to keep what is before those steps.
+ * Async: every ps keeps what it has. Each reports with its registration when its part is written; then the manifest is,
+ * which makes the checkpoint complete. One at a time: the next mark is set when the last one has come to its end. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+/* A group of which no step came by when another is so many iterations beyond the mark gets none: it is seldom stepped,
+ * or not any more. Workers hold at most two tickets of a group, so that groups cannot be so far out of order. */
+#define LAG_ITERATIONS 16u
+
+static bool is_async(const sg_coordinator *c)
+{
+    return c->config->update.mode != SG_MODE_SYNC;
+}
+
+bool sg_coordinator_save_due(const sg_coordinator *c)
+{
+    return c->config->checkpoint.dir[0] != '\0';
+}
+
+bool sg_coordinator_save_may_start(const sg_coordinator *c)
+{
+    return !sg_coordinator_save_due(c) || c->save.complete;
+}
+
+/* --- marks ------------------------------------------------------------------------------------------------------ */
+
+static void begin(sg_coordinator *c, uint64_t mark)
+{
+    sg_coordinator_save *save = &c->save;
+    save->phase = SG_COORDINATOR_SAVE_MARKED;
+    save->number++;
+    save->mark = mark;
+    save->again = false;
+    save->n_known = 0;
+    memset(save->known, 0, sizeof save->known);
+    for (uint32_t i = 0; i < c->n_ps; i++)
+        c->ps[i].saved.reported = false;
+}
+
+static void know(sg_coordinator *c, uint32_t group, uint64_t step)
+{
+    c->save.known[group] = true;
+    c->save.steps[group] = step;
+    c->save.n_known++;
+    c->groups[group].mark = c->save.mark;
+}
+
+/* A member, or one that is missed and may have pushed. */
+static bool any_member(const sg_coordinator *c)
+{
+    if (sg_coordinator_losses_held(c))
+        return true;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (c->workers[i].member)
+            return true;
+    }
+    return false;
+}
+
+/* Steps that were handed out are pushed, as long as somebody is there; else only some of them were. */
+static uint64_t end_iteration(const sg_coordinator *c)
+{
+    uint64_t end = c->save.complete ? c->save.iteration : 0;
+    if (is_async(c) || any_member(c))
+        return c->frozen;
+    for (uint32_t i = 0; i < c->n_groups; i++) {
+        const sg_coordinator_group *group = &c->groups[i];
+        if (group->pushed > 0 && group->pushed_iteration >= end)
+            end = group->pushed_iteration + 1;
+    }
+    return end;
+}
+
+static uint64_t end_step(const sg_coordinator *c, const sg_coordinator_group *group)
+{
+    if (is_async(c) || any_member(c) || !group->opened)
+        return group->next_step;
+    return group->pushed > 0 ? group->pushed : group->first;
+}
+
+/* What was set for later is cut now. */
+static void bring_forward(sg_coordinator *c)
+{
+    if (c->save.n_known == 0 && c->save.mark > end_iteration(c))
+        c->save.mark = end_iteration(c);
+}
+
+/* No step that is still to be pushed is in it. */
+static void know_all(sg_coordinator *c)
+{
+    bring_forward(c);
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        if (!c->save.known[group])
+            know(c, group, end_step(c, &c->groups[group]));
+    }
+}
+
+uint64_t sg_coordinator_save_mark(sg_coordinator *c, uint32_t group, uint64_t step, uint64_t iteration)
+{
+    sg_coordinator_save *save = &c->save;
+    if (save->phase == SG_COORDINATOR_SAVE_MARKED && !is_async(c) && iteration >= save->mark) {
+        if (!save->known[group])
+            know(c, group, step);
+        if (iteration >= save->mark + LAG_ITERATIONS)
+            know_all(c);
+    }
+    return c->groups[group].mark;
+}
+
+/* A multiple of `every`, above all that was handed out and above the newest. */
+static uint64_t next_periodic(const sg_coordinator *c)
+{
+    uint64_t every = c->config->checkpoint.every;
+    uint64_t least = c->frozen > c->save.tried ? c->frozen : c->save.tried + 1;
+    return (least + every - 1) / every * every;
+}
+
+/* Nothing was trained since the newest one. */
+static bool is_up_to_date(const sg_coordinator *c)
+{
+    return c->save.complete && c->save.iteration == end_iteration(c);
+}
+
+/* Sets a mark where one is wanted. */
+static bool begin_next(sg_coordinator *c)
+{
+    sg_coordinator_save *save = &c->save;
+    if (!save->complete || save->again || c->drain.on) {
+        bool wanted = !is_up_to_date(c);
+        save->again = false;
+        if (wanted)
+            begin(c, end_iteration(c));
+        return wanted;
+    }
+    if (c->config->checkpoint.every == 0 || !c->started || !any_member(c))
+        return false;
+    begin(c, next_periodic(c));
+    return true;
+}
+
+/* --- the cut ---------------------------------------------------------------------------------------------------- */
+
+static void order_cut(sg_coordinator *c)
+{
+    Shardgrad__V1__Cut cut = SHARDGRAD__V1__CUT__INIT;
+    cut.mark = c->save.mark;
+    cut.steps = c->save.steps;
+    cut.n_steps = is_async(c) ? 0 : c->n_groups;
+    cut.number = c->save.number;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
+    order.cut = &cut;
+    sg_coordinator_order_all(c, &order.base);
+}
+
+static void note_members(sg_coordinator *c)
+{
+    const sg_coordinator_iteration *newest = TAILQ_LAST(&c->iterations, sg_coordinator_iterations);
+    c->save.members = (sg_workers){0};
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (c->workers[i].member)
+            sg_workers_add(&c->save.members, i);
+    }
+    if (sg_workers_is_empty(&c->save.members) && newest != NULL) /* all have left */
+        c->save.members = newest->members;
+}
+
+/* Nobody will push a step that was not handed out. */
+static bool nobody_goes_on(const sg_coordinator *c)
+{
+    return !c->started || !any_member(c) || c->drain.on;
+}
+
+/* Whoever was told to stop along with the ps leaves at once, and what it did not push is in no checkpoint. */
+static bool must_wait(const sg_coordinator *c)
+{
+    return c->drain.stop && any_member(c) && c->now_ms < c->drain.since_ms + c->config->shutdown_grace_ms / 8;
+}
+
+/* Is everything known that the order says? Async: at the mark. */
+static bool can_cut(sg_coordinator *c)
+{
+    if (nobody_goes_on(c))
+        know_all(c);
+    if (is_async(c) && c->frozen >= c->save.mark) {
+        c->save.mark = c->frozen;
+        know_all(c);
+    }
+    return c->save.n_known >= c->n_groups;
+}
+
+static bool cut(sg_coordinator *c)
+{
+    sg_coordinator_save *save = &c->save;
+    if (must_wait(c))
+        return false;
+    if (nobody_goes_on(c) && save->mark > end_iteration(c)) { /* it was meant for later */
+        memset(save->known, 0, sizeof save->known);
+        save->n_known = 0;
+    }
+    if (save->n_known == 0 && nobody_goes_on(c) && is_up_to_date(c)) {
+        save->phase = SG_COORDINATOR_SAVE_IDLE;
+        return true;
+    }
+    if (!can_cut(c))
+        return false;
+    for (uint32_t group = 0; group < c->n_groups && is_async(c); group++)
+        save->steps[group] = c->groups[group].next_step; /* for the manifest: tickets handed out */
+    save->phase = SG_COORDINATOR_SAVE_CUT;
+    save->began_ms = c->now_ms;
+    save->tried = save->mark;
+    note_members(c);
+    order_cut(c);
+    sg_coordinator_log(c, SG_LOG_DEBUG, "checkpoint_cut", "iteration=%" PRIu64 " step=%" PRIu64, save->mark,
+                       save->steps[0]);
+    return true;
+}
+
+/* --- reports ---------------------------------------------------------------------------------------------------- */
+
+void sg_coordinator_save_report(sg_coordinator *c, uint32_t index, const Shardgrad__V1__SaveReport *report)
+{
+    sg_coordinator_saved *saved = &c->ps[index].saved;
+    if (report == NULL || c->save.phase != SG_COORDINATOR_SAVE_CUT || saved->reported ||
+        report->generation != c->generation || report->number != c->save.number)
+        return;
+    *saved =
+        (sg_coordinator_saved){.reported = true,
+                               .folder = report->folder,
+                               .part = {.ps = index, .header_crc32c = report->header_crc32c, .n_bytes = report->bytes}};
+    if (!sg_status_from_number(report->status, &saved->status))
+        saved->status = SG_INTERNAL;
+    snprintf(saved->message, sizeof saved->message, "%s", sg_coordinator_text(report->message));
+}
+
+void sg_coordinator_save_refused(sg_coordinator *c, uint32_t index, sg_status status, const char *message)
+{
+    sg_coordinator_saved *saved = &c->ps[index].saved;
+    *saved = (sg_coordinator_saved){.reported = true, .status = status};
+    snprintf(saved->message, sizeof saved->message, "%s", message);
+}
+
+/* --- its end ---------------------------------------------------------------------------------------------------- */
+
+static void note_result(sg_coordinator *c, sg_status status, const char *message)
+{
+    sg_coordinator_save *save = &c->save;
+    sg_coordinator_save_result *result = &save->results[save->number % SG_COORDINATOR_SAVE_RESULTS];
+    *result = (sg_coordinator_save_result){.number = save->number, .status = status, .iteration = save->mark};
+    snprintf(result->message, sizeof result->message, "%s", message);
+    save->phase = SG_COORDINATOR_SAVE_IDLE;
+}
+
+static void fail(sg_coordinator *c, sg_status status, const char *message)
+{
+    sg_coordinator_save *save = &c->save;
+    char quoted[2 * SG_ERROR_MESSAGE_BYTES];
+    note_result(c, status, message);
+    save->failed = true;
+    save->failed_ms = c->now_ms;
+    snprintf(save->failure, sizeof save->failure, "%s", message);
+    sg_coordinator_log(c, SG_LOG_ERROR, "checkpoint_failed", "iteration=%" PRIu64 " status=%s reason=%s", save->mark,
+                       sg_status_name(status), sg_log_quote(message, quoted, sizeof quoted));
+    if (!save->complete)
+        sg_coordinator_end_fail(c, status,
+                                "the checkpoint of the initial values could not be made, and training does not start "
+                                "without: %.350s; see to checkpoint.dir, or leave it empty",
+                                message);
+}
+
+static void succeed(sg_coordinator *c)
+{
+    sg_coordinator_save *save = &c->save;
+    note_result(c, SG_OK, "");
+    save->complete = true;
+    save->failed = false;
+    save->iteration = save->mark;
+    save->complete_ms = c->now_ms;
+    uint64_t n_bytes = 0;
+    for (uint32_t i = 0; i < c->n_ps; i++)
+        n_bytes += c->ps[i].saved.part.n_bytes;
+    sg_coordinator_log(c, SG_LOG_INFO, "checkpoint", "iteration=%" PRIu64 " bytes=%" PRIu64 " ms=%" PRIu64, save->mark,
+                       n_bytes, c->now_ms - save->began_ms);
+}
+
+void sg_coordinator_save_written(sg_coordinator *c, uint64_t mark, sg_status status, const char *message)
+{
+    if (c->save.phase != SG_COORDINATOR_SAVE_WRITING || c->save.mark != mark)
+        return;
+    if (status == SG_OK)
+        succeed(c);
+    else
+        fail(c, status, message);
+}
+
+/* The parts of one checkpoint lie in one folder. Errors: what a ps reported, MISMATCH. */
+static sg_status check_reports(const sg_coordinator *c, sg_error *err)
+{
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    uint64_t folder = 0;
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        const sg_coordinator_saved *saved = &c->ps[i].saved;
+        if (saved->status != SG_OK)
+            return sg_error_set(err, saved->status, "%s: %.350s", sg_coordinator_ps_name(c, i, name), saved->message);
+        if (folder != 0 && saved->folder != folder)
+            return sg_error_set(err, SG_MISMATCH,
+                                "%s sees another folder at its checkpoint.dir than the others: all ps must share one",
+                                sg_coordinator_ps_name(c, i, name));
+        folder = saved->folder;
+    }
+    return SG_OK;
+}
+
+static bool all_reported(const sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (!c->ps[i].saved.reported)
+            return false;
+    }
+    return true;
+}
+
+static bool take_reports(sg_coordinator *c)
+{
+    sg_error err;
+    if (!all_reported(c))
+        return false;
+    sg_status status = check_reports(c, &err);
+    if (status != SG_OK) {
+        fail(c, status, err.message);
+        return true;
+    }
+    c->save.phase = SG_COORDINATOR_SAVE_WRITING;
+    sg_coordinator_write_manifest(c);
+    return true;
+}
+
+/* --- draining --------------------------------------------------------------------------------------------------- */
+
+static bool is_running(const sg_coordinator *c)
+{
+    return c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING || c->drain.on;
+}
+
+bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps)
+{
+    if (!sg_coordinator_save_due(c) || !is_running(c) || !c->save.complete)
+        return false;
+    if (!c->drain.on)
+        sg_coordinator_log(c, SG_LOG_INFO, "saving", "iteration=%" PRIu64 " reason=%s", end_iteration(c),
+                           stop ? "told_to_stop" : "all_workers_left");
+    if (stop && !c->drain.stop) {
+        c->drain.stop = true;
+        c->drain.ps = ps;
+        c->drain.since_ms = c->now_ms;
+        c->drain.by_ms = c->now_ms + c->config->shutdown_grace_ms / 2;
+    }
+    c->drain.on = true;
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
+    return true;
+}
+
+/* True: it has come to its end. */
+static bool advance_drain(sg_coordinator *c)
+{
+    const sg_coordinator_save *save = &c->save;
+    bool late = c->drain.stop && c->now_ms >= c->drain.by_ms;
+    bool done = save->phase == SG_COORDINATOR_SAVE_IDLE && (is_up_to_date(c) || c->drain.tried);
+    if (!late && !done)
+        return false;
+    char text[SG_ERROR_MESSAGE_BYTES], quoted[SG_ERROR_MESSAGE_BYTES + 16];
+    if (!is_up_to_date(c))
+        sg_coordinator_log(
+            c, SG_LOG_WARN, "no_checkpoint", "iteration=%" PRIu64 " newest=%" PRIu64 " reason=%s", c->frozen,
+            save->iteration,
+            sg_log_quote(late ? sg_coordinator_save_waits_for(c, text) : save->failure, quoted, sizeof quoted));
+    c->drain.on = false;
+    c->drain.tried = false;
+    if (late)
+        c->save.phase = SG_COORDINATOR_SAVE_IDLE;
+    sg_coordinator_end_drained(c, c->drain.stop, c->drain.ps);
+    return true;
+}
+
+/* Somebody came while the last checkpoint was being made: it was not the last. */
+static bool goes_on_after_all(sg_coordinator *c)
+{
+    if (!c->drain.on || c->drain.stop || sg_coordinator_members_n_live(c) == 0)
+        return false;
+    c->drain.on = c->drain.tried = false;
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
+    return true;
+}
+
+bool sg_coordinator_save_advance(sg_coordinator *c)
+{
+    if (!sg_coordinator_save_due(c) || !is_running(c))
+        return false;
+    if (goes_on_after_all(c))
+        return true;
+    switch (c->save.phase) {
+    case SG_COORDINATOR_SAVE_IDLE:
+        if (c->drain.on && advance_drain(c))
+            return true;
+        c->drain.tried = c->drain.on;
+        return begin_next(c);
+    case SG_COORDINATOR_SAVE_MARKED:
+        return cut(c);
+    case SG_COORDINATOR_SAVE_CUT:
+        if (take_reports(c))
+            return true;
+        break;
+    case SG_COORDINATOR_SAVE_WRITING:
+        break;
+    }
+    return c->drain.on && advance_drain(c);
+}
+
+void sg_coordinator_save_reset(sg_coordinator *c)
+{
+    c->save.phase = SG_COORDINATOR_SAVE_IDLE;
+    c->save.complete = c->save.again = false;
+    c->save.tried = 0;
+    c->drain = (sg_coordinator_drain){.on = false};
+    for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
+        c->groups[group].mark = 0;
+}
+
+/* --- who asks for one ------------------------------------------------------------------------------------------- */
+
+/* Which one the request gets: the same one again, if it was made before. 0: the newest complete one. */
+static uint64_t number_for(sg_coordinator *c, uint64_t id)
+{
+    sg_coordinator_save *save = &c->save;
+    for (size_t i = 0; i < SG_COORDINATOR_SAVE_ASKS; i++) {
+        if (save->asks[i].id == id)
+            return save->asks[i].number;
+    }
+    sg_coordinator_save_ask *ask = &save->asks[save->n_asks++ % SG_COORDINATOR_SAVE_ASKS];
+    bool begun = save->phase == SG_COORDINATOR_SAVE_CUT || save->phase == SG_COORDINATOR_SAVE_WRITING ||
+                 (save->phase == SG_COORDINATOR_SAVE_MARKED && save->n_known > 0);
+    *ask = (sg_coordinator_save_ask){.id = id};
+    if (!begun && is_up_to_date(c))
+        return 0;
+    ask->number = save->number;
+    if (save->phase == SG_COORDINATOR_SAVE_MARKED && !begun) {
+        bring_forward(c);
+    } else {
+        save->again = true;
+        ask->number++;
+    }
+    return ask->number;
+}
+
+void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveRequest *request, void *call)
+{
+    if (c->over)
+        sg_coordinator_end_answer(c, call, c->n_workers);
+    else if (!sg_coordinator_save_due(c))
+        sg_coordinator_fail(c, call, SG_INVALID,
+                            "this job makes no checkpoints: set checkpoint.dir where ps 0 is started");
+    else if (request->id == 0)
+        sg_coordinator_fail(c, call, SG_INVALID, "save gave id 0, wanted a random number");
+    else if (!is_running(c) || !c->save.complete)
+        sg_coordinator_fail(c, call, SG_NOT_READY, "training has not begun: there is nothing to save yet");
+    else
+        sg_coordinator_park(c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_SAVE,
+                                                        .call = call,
+                                                        .worker = c->n_workers,
+                                                        .save = number_for(c, request->id)});
+}
+
+bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    const sg_coordinator_save *save = &c->save;
+    const sg_coordinator_save_result *result = &save->results[call->save % SG_COORDINATOR_SAVE_RESULTS];
+    bool known = call->save != 0 && result->number == call->save;
+    if (c->over) {
+        sg_coordinator_end_answer(c, call->call, c->n_workers);
+        return true;
+    }
+    if (call->save > save->number || (call->save == save->number && save->phase != SG_COORDINATOR_SAVE_IDLE))
+        return false;
+    Shardgrad__V1__SaveResponse response = SHARDGRAD__V1__SAVE_RESPONSE__INIT;
+    response.iteration = known ? result->iteration : save->iteration;
+    response.generation = c->generation;
+    if (known && result->status != SG_OK)
+        sg_coordinator_fail(c, call->call, result->status, "%s", result->message);
+    else
+        sg_coordinator_reply(c, call->call, &response.base);
+    return true;
+}
+
+/* --- for people ------------------------------------------------------------------------------------------------- */
+
+const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    uint32_t ps = 0, group = 0;
+    switch (c->save.phase) {
+    case SG_COORDINATOR_SAVE_MARKED:
+        while (group + 1 < c->n_groups && c->save.known[group])
+            group++;
+        snprintf(out, SG_ERROR_MESSAGE_BYTES,
+                 "waiting for a worker to ask for iteration %" PRIu64 " (group %" PRIu32 "), where a checkpoint is cut",
+                 c->save.mark, group);
+        break;
+    case SG_COORDINATOR_SAVE_CUT:
+        while (ps + 1 < c->n_ps && c->ps[ps].saved.reported)
+            ps++;
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to write its part of checkpoint %" PRIu64,
+                 sg_coordinator_ps_name(c, ps, name), c->save.mark);
+        break;
+    default:
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for ps 0 to complete checkpoint %" PRIu64, c->save.mark);
+        break;
+    }
+    return out;
+}
+
+void sg_coordinator_save_status(const sg_coordinator *c, Shardgrad__V1__CheckpointStatus *out)
+{
+    const sg_coordinator_save *save = &c->save;
+    *out = (Shardgrad__V1__CheckpointStatus)SHARDGRAD__V1__CHECKPOINT_STATUS__INIT;
+    out->complete = save->complete;
+    out->iteration = save->iteration;
+    out->age_ms = save->complete ? c->now_ms - save->complete_ms : 0;
+    out->failure = save->failed ? (char *)save->failure : (char *)"";
+    out->failure_age_ms = save->failed ? c->now_ms - save->failed_ms : 0;
+    out->under_way = save->phase == SG_COORDINATOR_SAVE_CUT || save->phase == SG_COORDINATOR_SAVE_WRITING;
+    out->mark = save->mark;
+}

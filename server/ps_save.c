@@ -1,0 +1,278 @@
+#include "server/ps_save.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "common/clock.h"
+#include "common/plan.h"
+
+/* One thing to be written. */
+typedef struct job {
+    sg_mailbox_item arrived; /* of a cut */
+    uv_work_t work;
+    sg_ps_save *save;
+    STAILQ_ENTRY(job) link;
+    bool completes; /* the manifest; else the part of: */
+    sg_store_cut cut;
+    sg_checkpoint_part part;
+    sg_checkpoint_manifest manifest;
+    sg_checkpoint_set current;
+    uint64_t began_ms;
+    sg_status status;
+    sg_error error;
+} job;
+
+struct sg_ps_save {
+    sg_ps_save_options options;
+    sg_checkpoint *folder; /* NULL: checkpoint.dir is empty */
+    STAILQ_HEAD(, job) jobs;
+    bool writing; /* the first of them */
+    bool closed;
+    _Atomic bool stop;
+    Shardgrad__V1__SaveReport report;
+    char message[SG_ERROR_MESSAGE_BYTES];
+};
+
+sg_status sg_ps_save_create(const sg_ps_save_options *options, sg_ps_save **save, sg_error *err)
+{
+    const sg_config *config = options->config;
+    sg_ps_save *made = sg_xcalloc(1, sizeof *made);
+    made->options = *options;
+    STAILQ_INIT(&made->jobs);
+    shardgrad__v1__save_report__init(&made->report);
+    sg_status status = SG_OK;
+    if (config->checkpoint.dir[0] != '\0')
+        status =
+            sg_checkpoint_open(&sg_disk_posix, config->checkpoint.dir, config->job, options->life, &made->folder, err);
+    if (status != SG_OK) {
+        free(made);
+        return sg_error_prefix(err, status, "checkpoint.dir");
+    }
+    *save = made;
+    return SG_OK;
+}
+
+/* --- on the pool -------------------------------------------------------------------------------------------------- */
+
+/* What the store has kept, as it is written. */
+typedef struct kept_slices {
+    sg_store_kept *kept; /* [n] */
+    sg_checkpoint_slice *slices;
+    const char **names; /* [plan->n_variables] */
+    uint32_t n;
+} kept_slices;
+
+static void describe(const sg_plan *plan, const sg_store_kept *kept, sg_checkpoint_slice *slice)
+{
+    const sg_plan_slice *planned = &plan->slices[kept->slice];
+    *slice = (sg_checkpoint_slice){.index = kept->slice,
+                                   .variable = planned->variable,
+                                   .first_elem = planned->first_elem,
+                                   .n_elems = planned->n_elems,
+                                   .step = kept->step,
+                                   .n_applied = kept->n_applied,
+                                   .values = kept->version->values};
+    for (size_t i = 0; i < kept->n_slots; i++)
+        slice->slots[i] = kept->slots[i]->values;
+}
+
+static sg_status take(job *j, kept_slices *k)
+{
+    sg_store *store = j->save->options.store;
+    const sg_plan *plan = sg_store_plan(store);
+    uint32_t n = sg_store_n_slices(store);
+    k->kept = sg_xcalloc(n, sizeof *k->kept);
+    k->slices = sg_xcalloc(n, sizeof *k->slices);
+    k->names = sg_xcalloc(plan->n_variables, sizeof *k->names);
+    for (uint32_t i = 0; i < plan->n_variables; i++)
+        k->names[i] = sg_store_variable_name(store, i);
+    sg_status status = SG_OK;
+    for (uint32_t place = 0; place < n && status == SG_OK; place++) {
+        status = sg_store_take_kept(store, &j->cut, place, &k->kept[place], &j->error);
+        if (status != SG_OK)
+            break;
+        k->n++;
+        describe(plan, &k->kept[place], &k->slices[place]);
+    }
+    return status;
+}
+
+static void kept_slices_deinit(kept_slices *k)
+{
+    for (uint32_t i = 0; i < k->n; i++)
+        sg_store_kept_deinit(&k->kept[i]);
+    free(k->kept);
+    free(k->slices);
+    free(k->names);
+}
+
+static sg_status write_part(job *j)
+{
+    sg_ps_save *save = j->save;
+    const sg_config *config = save->options.config;
+    kept_slices k = {.n = 0};
+    sg_status status = take(j, &k);
+    if (status == SG_OK && k.n > 0)
+        status = sg_checkpoint_write_part(
+            save->folder,
+            &(sg_checkpoint_cut){.set = {.iteration = j->cut.mark, .generation = j->cut.generation},
+                                 .ps = save->options.ps,
+                                 .n_ps = (uint32_t)config->ps.n,
+                                 .slice_bytes = config->slice_bytes,
+                                 .rule = sg_rule_name(config->update.rule),
+                                 .names = k.names,
+                                 .slices = k.slices,
+                                 .n_slices = k.n,
+                                 .stop = &save->stop},
+            &j->part, &j->error);
+    kept_slices_deinit(&k);
+    return status;
+}
+
+static sg_status complete(job *j)
+{
+    sg_ps_save *save = j->save;
+    char quoted[SG_ERROR_MESSAGE_BYTES + 16];
+    sg_error err;
+    sg_status status = sg_checkpoint_commit(save->folder, &j->manifest, &j->error);
+    if (status == SG_OK && sg_checkpoint_prune(save->folder, (uint32_t)save->options.config->checkpoint.keep,
+                                               j->current, NULL, &err) != SG_OK)
+        sg_log_warn(save->options.log, "old_checkpoints_stay", "reason=%s",
+                    sg_log_quote(err.message, quoted, sizeof quoted));
+    return status;
+}
+
+static void on_pool(uv_work_t *work)
+{
+    job *j = SG_CONTAINER_OF(work, job, work);
+    j->status = j->completes ? complete(j) : write_part(j);
+}
+
+/* --- on the loop ----------------------------------------------------------------------------------------------------
+ */
+
+static void begin_next(sg_ps_save *save);
+
+static void report(sg_ps_save *save, const job *j)
+{
+    Shardgrad__V1__SaveReport *r = &save->report;
+    snprintf(save->message, sizeof save->message, "%s", j->status == SG_OK ? "" : j->error.message);
+    r->generation = j->cut.generation;
+    r->number = j->cut.number;
+    r->status = (uint32_t)j->status;
+    r->message = save->message;
+    r->bytes = j->part.n_bytes;
+    r->header_crc32c = j->part.header_crc32c;
+    r->folder = save->folder ? sg_checkpoint_id(save->folder) : 0;
+    save->options.on_report(save->options.user, r);
+}
+
+static void tell(sg_ps_save *save, const job *j)
+{
+    char quoted[SG_ERROR_MESSAGE_BYTES + 16];
+    if (j->completes) {
+        save->options.on_written(save->options.user, j->manifest.set, j->status, j->error.message);
+        return;
+    }
+    if (j->status == SG_OK)
+        sg_log_info(save->options.log, "checkpoint_part", "iteration=%" PRIu64 " bytes=%" PRIu64 " ms=%" PRIu64,
+                    j->cut.mark, j->part.n_bytes, sg_clock_ms() - j->began_ms);
+    else
+        sg_log_warn(save->options.log, "checkpoint_part_failed", "iteration=%" PRIu64 " status=%s reason=%s",
+                    j->cut.mark, sg_status_name(j->status), sg_log_quote(j->error.message, quoted, sizeof quoted));
+    report(save, j);
+}
+
+static void end(job *j)
+{
+    sg_ps_save *save = j->save;
+    if (!j->completes)
+        sg_store_drop_cut(save->options.store, &j->cut);
+    if (!save->closed)
+        tell(save, j);
+    if (j->completes)
+        sg_checkpoint_manifest_deinit(&j->manifest);
+    free(j);
+}
+
+static void on_done(uv_work_t *work, int status)
+{
+    job *j = SG_CONTAINER_OF(work, job, work);
+    sg_ps_save *save = j->save;
+    SG_ASSERT(status == 0); /* nothing is cancelled by uv_cancel */
+    save->writing = false;
+    STAILQ_REMOVE_HEAD(&save->jobs, link);
+    end(j);
+    begin_next(save);
+}
+
+static void begin_next(sg_ps_save *save)
+{
+    job *j = STAILQ_FIRST(&save->jobs);
+    if (!j || save->writing || save->closed)
+        return;
+    save->writing = true;
+    j->began_ms = sg_clock_ms();
+    int failed = uv_queue_work(save->options.loop, &j->work, on_pool, on_done);
+    SG_ASSERT(failed == 0); /* it fails only without a callback */
+}
+
+static void add(job *j)
+{
+    STAILQ_INSERT_TAIL(&j->save->jobs, j, link);
+    begin_next(j->save);
+}
+
+static void on_cut(sg_mailbox_item *item)
+{
+    job *j = SG_CONTAINER_OF(item, job, arrived);
+    if (j->status == SG_OK && !j->save->folder)
+        j->status =
+            sg_error_set(&j->error, SG_CONFIG, "checkpoint.dir is not set for ps %" PRIu32, j->save->options.ps);
+    if (j->status != SG_OK || j->save->closed)
+        end(j);
+    else
+        add(j);
+}
+
+void sg_ps_save_cut(sg_ps_save *save, const sg_store_cut *cut, sg_status status, const char *message)
+{
+    job *j = sg_xcalloc(1, sizeof *j);
+    j->arrived.run = on_cut;
+    j->save = save;
+    j->cut = *cut;
+    j->status = status == SG_OK ? SG_OK : sg_error_set(&j->error, status, "%s", message);
+    sg_mailbox_post(save->options.mailbox, &j->arrived);
+}
+
+void sg_ps_save_complete(sg_ps_save *save, const sg_checkpoint_manifest *manifest, sg_checkpoint_set current)
+{
+    job *j = sg_xcalloc(1, sizeof *j);
+    j->save = save;
+    j->completes = true;
+    j->current = current;
+    sg_checkpoint_manifest_copy(&j->manifest, manifest);
+    add(j);
+}
+
+void sg_ps_save_close(sg_ps_save *save)
+{
+    save->closed = true;
+    save->stop = true;
+}
+
+void sg_ps_save_destroy(sg_ps_save *save)
+{
+    if (!save)
+        return;
+    SG_ASSERT(!save->writing);
+    while (!STAILQ_EMPTY(&save->jobs)) {
+        job *j = STAILQ_FIRST(&save->jobs);
+        STAILQ_REMOVE_HEAD(&save->jobs, link);
+        end(j);
+    }
+    sg_checkpoint_close(save->folder);
+    free(save);
+}

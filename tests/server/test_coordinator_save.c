@@ -1,0 +1,388 @@
+/* Checkpoints: where one is cut, when it is complete, and what happens when it is not. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "tests/server/coordinator_fixture.h"
+
+TestSuite(coordinator_save, .timeout = 20);
+
+static Shardgrad__V1__OrderRequest__OrderCase const CUT = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
+static Shardgrad__V1__OrderRequest__OrderCase const END = SHARDGRAD__V1__ORDER_REQUEST__ORDER_END;
+
+static const char *const two_ps[] = {"ps=[\"a:1\",\"b:2\"]", "checkpoint.dir=/c", NULL};
+static const char *const every_4[] = {"ps=[\"a:1\",\"b:2\"]", "checkpoint.dir=/c", "checkpoint.every=4", NULL};
+static const char *const async_4[] = {"checkpoint.dir=/c", "checkpoint.every=4", "update.mode=async", NULL};
+
+/* Started, with set 0 complete. */
+static void begin(rig *r, const char *const settings[], uint64_t workers[2])
+{
+    rig_init(r, settings);
+    rig_start(r, 2, workers);
+    rig_complete(r, 0);
+}
+
+static uint32_t n_cuts(const rig *r)
+{
+    return rig_ordered(r, 0, CUT, NULL);
+}
+
+/* Both workers ask for this step of group 0, having finished all before; returns its mark. */
+static uint64_t step(rig *r, const uint64_t workers[2], uint64_t number)
+{
+    rig_call *first = rig_ticket(r, workers[0], 0, number, number),
+             *second = rig_ticket(r, workers[1], 0, number, number);
+    cr_assert_eq(rig_granted(first)->step->step, number);
+    cr_assert_eq(rig_granted(second)->step->checkpoint_mark, rig_granted(first)->step->checkpoint_mark);
+    return rig_granted(first)->step->checkpoint_mark;
+}
+
+/* This step of group 1, of this iteration. */
+static uint64_t critic(rig *r, const uint64_t workers[2], uint64_t number, uint64_t iteration)
+{
+    rig_call *first = rig_ticket_for(r, workers[0], 1, number, number, iteration);
+    rig_granted(rig_ticket_for(r, workers[1], 1, number, number, iteration));
+    return rig_granted(first)->step->checkpoint_mark;
+}
+
+Test(coordinator_save, the_initial_values_are_safe_before_the_first_ticket)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0), *second = rig_ticket(&r, workers[1], 0, 0, 0);
+    const Shardgrad__V1__Cut *cut = rig_cut(&r);
+    cr_assert_eq(cut->mark, 0);
+    cr_assert_eq(cut->n_steps, 2);
+    cr_assert_eq(cut->steps[0], 0);
+    cr_assert(rig_waits(first));
+    rig_report_saved(&r);
+    cr_assert(rig_waits(first), "the manifest is not written");
+    cr_assert_not_null(strstr(rig_status(&r)->waiting_for, "waiting for ps 0 to complete checkpoint 0"), "%s",
+                       rig_status(&r)->waiting_for);
+    cr_assert_eq(r.manifest.n_parts, 2);
+    cr_assert_eq(r.manifest.parts[1].header_crc32c, 8);
+    cr_assert_eq(r.manifest.n_groups, 2);
+    cr_assert_str_eq(r.manifest.mode, "sync");
+    rig_written(&r, SG_OK, "");
+    cr_assert_eq(rig_granted(first)->step->checkpoint_mark, 0);
+    rig_granted(second);
+    cr_assert(rig_logged(&r, "checkpoint iteration=0 bytes=201"));
+    cr_assert(rig_status(&r)->checkpoint->complete);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, without_a_folder_nothing_is_cut_and_none_can_be_asked_for)
+{
+    rig r;
+    rig_init(&r, NULL);
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    cr_assert_eq(step(&r, workers, 0), 0);
+    cr_assert_eq(n_cuts(&r), 0);
+    cr_assert_null(rig_status(&r)->checkpoint);
+    rig_failed(rig_save(&r, 1), SG_INVALID, "set checkpoint.dir");
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, a_folder_that_cannot_be_used_ends_the_job_before_it_trains)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    rig_call *ticket = rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_report_saved(&r);
+    rig_written(&r, SG_EXHAUSTED, "/c/step-0: no space left on device");
+    rig_failed(ticket, SG_EXHAUSTED, "no space left on device; see to checkpoint.dir");
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, every_so_many_iterations_a_cut_follows_the_first_step_beyond_of_every_group)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, every_4, workers);
+    for (uint64_t i = 0; i < 4; i++)
+        cr_assert_eq(step(&r, workers, i), 0, "step %lu", i);
+    cr_assert_eq(critic(&r, workers, 0, 3), 0);
+    cr_assert_eq(step(&r, workers, 4), 4);
+    cr_assert_eq(step(&r, workers, 5), 4);
+    cr_assert_eq(n_cuts(&r), 1, "group 1 is not beyond the mark");
+    cr_assert_eq(critic(&r, workers, 1, 5), 4);
+    cr_assert_eq(n_cuts(&r), 2);
+    cr_assert_eq(rig_cut(&r)->mark, 4);
+    cr_assert_eq(rig_cut(&r)->steps[0], 4);
+    cr_assert_eq(rig_cut(&r)->steps[1], 1);
+    for (uint64_t i = 6; i < 10; i++)
+        cr_assert_eq(step(&r, workers, i), 4, "one at a time");
+    rig_complete(&r, 4);
+    cr_assert(sg_workers_has(&r.manifest.members, 0) && sg_workers_has(&r.manifest.members, 1));
+    cr_assert_eq(step(&r, workers, 10), 4);
+    cr_assert_eq(step(&r, workers, 11), 4);
+    cr_assert_eq(step(&r, workers, 12), 12, "8 was missed");
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, a_group_that_is_not_stepped_any_more_holds_up_no_checkpoint)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, every_4, workers);
+    cr_assert_eq(critic(&r, workers, 0, 0), 0);
+    uint64_t i = 0;
+    for (; i < 20; i++)
+        step(&r, workers, i);
+    cr_assert_eq(n_cuts(&r), 1);
+    step(&r, workers, i);
+    cr_assert_eq(n_cuts(&r), 2);
+    cr_assert_eq(rig_cut(&r)->steps[0], 4);
+    cr_assert_eq(rig_cut(&r)->steps[1], 1);
+    cr_assert_eq(critic(&r, workers, 1, 20), 4, "the first that is not in it says so");
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, save_cuts_at_the_next_iteration_and_answers_when_it_is_complete)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    rig_call *at_once = rig_save(&r, 4);
+    cr_assert_eq(at_once->status, SG_OK, "nothing has happened since");
+    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)at_once->body)->iteration, 0);
+    step(&r, workers, 0);
+    step(&r, workers, 1);
+    critic(&r, workers, 0, 0);
+    rig_call *save = rig_save(&r, 5);
+    cr_assert(rig_waits(save));
+    cr_assert_eq(n_cuts(&r), 1);
+    cr_assert_eq(step(&r, workers, 2), 2);
+    critic(&r, workers, 1, 2);
+    rig_call *repeat = rig_save(&r, 5);
+    rig_complete(&r, 2);
+    cr_assert_eq(save->status, SG_OK, "%s", save->text);
+    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)save->body)->iteration, 2);
+    cr_assert_eq(repeat->status, SG_OK);
+    rig_call *later = rig_save(&r, 5);
+    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)later->body)->iteration, 2);
+    cr_assert_eq(n_cuts(&r), 2, "a repeat makes no other");
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, save_while_one_is_being_written_gets_the_next)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, every_4, workers);
+    for (uint64_t i = 0; i < 5; i++)
+        step(&r, workers, i);
+    critic(&r, workers, 0, 4);
+    cr_assert_eq(rig_cut(&r)->mark, 4);
+    rig_call *save = rig_save(&r, 9);
+    rig_complete(&r, 4);
+    cr_assert(rig_waits(save));
+    cr_assert_eq(step(&r, workers, 5), 5);
+    critic(&r, workers, 1, 5);
+    rig_complete(&r, 5);
+    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)save->body)->iteration, 5);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, save_with_nobody_training_takes_what_there_is)
+{
+    rig r;
+    rig_init(&r, (const char *const[]){"checkpoint.dir=/c", "linger=true", NULL});
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    rig_complete(&r, 0);
+    step(&r, workers, 0);
+    rig_leave(&r, workers[0], 1);
+    rig_leave(&r, workers[1], 1);
+    cr_assert_eq(n_cuts(&r), 1);
+    rig_call *save = rig_save(&r, 3);
+    cr_assert_eq(rig_cut(&r)->mark, 1);
+    cr_assert_eq(rig_cut(&r)->steps[0], 1);
+    cr_assert_eq(rig_cut(&r)->steps[1], 0);
+    rig_complete(&r, 1);
+    cr_assert_eq(save->status, SG_OK);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, what_one_ps_cannot_write_fails_and_training_goes_on_to_the_next)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, every_4, workers);
+    for (uint64_t i = 0; i < 5; i++)
+        step(&r, workers, i);
+    critic(&r, workers, 0, 4);
+    rig_call *save = rig_save(&r, 9);
+    shardgrad__v1__save_report__init(&r.saved[0]);
+    r.saved[0].generation = 1;
+    r.saved[0].number = rig_cut(&r)->number;
+    r.saved[0].status = SG_EXHAUSTED;
+    r.saved[0].message = (char *)"/c/step-4/ps-0: no space left on device";
+    rig_register_all(&r);
+    cr_assert_not(rig_logged(&r, "checkpoint_failed"), "ps 1 has not reported");
+    r.saved[1] = r.saved[0];
+    r.saved[1].status = 0;
+    rig_register_all(&r);
+    cr_assert(rig_logged(&r, "checkpoint_failed iteration=4 status=EXHAUSTED reason=\"ps 0 (host:0): /c/step-4/ps-0"));
+    cr_assert_eq(r.n_manifests, 1);
+    const Shardgrad__V1__CheckpointStatus *status = rig_status(&r)->checkpoint;
+    cr_assert(status->complete);
+    cr_assert_eq(status->iteration, 0);
+    cr_assert_not_null(strstr(status->failure, "no space left"));
+    cr_assert(rig_waits(save), "it was asked for after the one that failed had begun");
+    cr_assert_eq(step(&r, workers, 5), 5);
+    critic(&r, workers, 1, 5);
+    rig_complete(&r, 5);
+    cr_assert_str_eq(rig_status(&r)->checkpoint->failure, "");
+    cr_assert_eq(save->status, SG_OK);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, ps_that_do_not_share_a_folder_are_found_out)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    r.silent[0] = r.silent[1] = false;
+    for (uint32_t ps = 0; ps < 2; ps++) {
+        shardgrad__v1__save_report__init(&r.saved[ps]);
+        r.saved[ps].generation = 1;
+        r.saved[ps].number = rig_cut(&r)->number;
+        r.saved[ps].folder = 42 + ps;
+    }
+    rig_register_all(&r);
+    cr_assert(rig_logged(&r, "ps 1 (host:1) sees another folder"));
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, a_report_of_an_earlier_one_is_not_taken_for_this_one)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    step(&r, workers, 0);
+    critic(&r, workers, 0, 0);
+    rig_save(&r, 3);
+    step(&r, workers, 1);
+    critic(&r, workers, 1, 1);
+    cr_assert_eq(n_cuts(&r), 2);
+    rig_register_all(&r); /* they still say how number 1 went */
+    cr_assert_eq(r.n_manifests, 1);
+    rig_complete(&r, 1);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, the_normal_end_leaves_a_last_one)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    for (uint64_t i = 0; i < 3; i++)
+        step(&r, workers, i);
+    rig_leave(&r, workers[0], 3);
+    rig_leave(&r, workers[1], 3);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING);
+    cr_assert_eq(rig_ordered(&r, 0, END, NULL), 0);
+    cr_assert_eq(rig_cut(&r)->steps[0], 3);
+    rig_complete(&r, 3);
+    cr_assert(sg_workers_has(&r.manifest.members, 1), "those of the last iteration");
+    cr_assert_eq(rig_ordered(&r, 0, END, NULL), 1);
+    rig_pass(&r, 200);
+    cr_assert_eq(r.n_ends, 1);
+    cr_assert_eq(r.end_status, SG_OK);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, told_to_stop_begun_steps_are_finished_and_cut_before_anybody_is_told)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    step(&r, workers, 0);
+    rig_call *ahead = rig_ticket(&r, workers[0], 0, 1, 1);
+    cr_assert_eq(rig_granted(ahead)->step->step, 1);
+    rig_report(&r, 1, NULL, true);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING);
+    cr_assert_eq(rig_granted(rig_ticket(&r, workers[1], 0, 1, 1))->step->step, 1, "it has begun");
+    rig_call *more = rig_ticket(&r, workers[0], 0, 2, 2);
+    cr_assert(rig_waits(more));
+    cr_assert_eq(n_cuts(&r), 1, "they may be about to leave");
+    rig_pass(&r, r.config->shutdown_grace_ms / 8 + 100);
+    cr_assert_eq(rig_cut(&r)->mark, 2);
+    cr_assert_eq(rig_cut(&r)->steps[0], 2);
+    cr_assert(((const Shardgrad__V1__HeartbeatResponse *)rig_heartbeat(&r, workers[0])->body)->draining);
+    rig_report_saved(&r);
+    rig_written(&r, SG_OK, "");
+    rig_failed(more, SG_STOPPED, "ps 1 (host:1) was told to stop");
+    cr_assert_eq(rig_ordered(&r, 1, END, NULL), 1);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, told_to_stop_with_the_workers_what_nobody_pushed_is_not_in_it)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    for (uint64_t i = 0; i < 4; i++)
+        step(&r, workers, i);
+    sg_coordinator_stop(r.coordinator, r.now_ms);
+    rig_leave_begun(&r, workers[0], 3, 3);
+    rig_leave_begun(&r, workers[1], 3, 3);
+    cr_assert_eq(rig_cut(&r)->mark, 3);
+    cr_assert_eq(rig_cut(&r)->steps[0], 3);
+    cr_assert_eq(rig_cut(&r)->steps[1], 0);
+    rig_complete(&r, 3);
+    cr_assert_eq(rig_ordered(&r, 1, END, NULL), 1);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, told_to_stop_a_cut_that_does_not_come_in_time_is_logged_and_the_job_ends)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    step(&r, workers, 0);
+    sg_coordinator_stop(r.coordinator, r.now_ms);
+    rig_pass(&r, r.config->shutdown_grace_ms);
+    cr_assert(rig_logged(&r, "no_checkpoint iteration=1 newest=0 reason=\"waiting for ps 0 (host:0) to write"), "%s",
+              r.log);
+    rig_pass(&r, r.config->shutdown_grace_ms);
+    cr_assert_eq(r.n_ends, 1);
+    cr_assert_eq(r.end_status, SG_OK);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, told_to_stop_with_nothing_new_ends_at_once)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    rig_report(&r, 1, NULL, true);
+    cr_assert_eq(n_cuts(&r), 1);
+    cr_assert_eq(rig_ordered(&r, 1, END, NULL), 1);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, async_it_is_cut_when_so_many_tickets_were_handed_out)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, async_4, workers);
+    cr_assert_eq(rig_cut(&r)->n_steps, 0);
+    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+    rig_granted(first);
+    rig_granted(rig_ticket(&r, workers[0], 0, 1, 1));
+    cr_assert_eq(n_cuts(&r), 1);
+    rig_granted(rig_ticket(&r, workers[1], 0, 1, 1));
+    cr_assert_eq(n_cuts(&r), 2);
+    cr_assert_eq(rig_cut(&r)->mark, 4);
+    rig_complete(&r, 4);
+    cr_assert_eq(r.manifest.steps[0], 4);
+    rig_deinit(&r);
+}

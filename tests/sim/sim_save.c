@@ -1,0 +1,185 @@
+/* tests/sim/sim_save.c - checkpoints: a disk that takes its time and may be full, and what must hold of every set. */
+#include "tests/sim/sim.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "server/coordinator.h"
+#include "server/store.h"
+
+#define WRITE_MS 120u
+
+static sim_set *set_of(sim *s, uint64_t number)
+{
+    if (number == 0 || number > SIM_MAX_SETS) {
+        sim_fail(s, "checkpoint number %" PRIu64 " is out of bounds", number);
+        return &s->sets[0];
+    }
+    return &s->sets[number - 1];
+}
+
+static bool is_full(sim *s)
+{
+    return sim_chance(s, s->scenario.disk_full_per_mille) && s->has_set;
+}
+
+/* --- a ps's part -------------------------------------------------------------------------------------------------- */
+
+/* Values are those of the version that it says it is. */
+static void check_kept(sim *s, const sg_store_kept *kept, sim_set *set)
+{
+    const sim_slice_record *record = &s->slices[kept->slice];
+    uint64_t step = kept->step;
+    if (step > SIM_MAX_STEPS || (record->known[step] && memcmp(record->values[step], kept->version->values,
+                                                               kept->version->n_elems * sizeof(float)) != 0))
+        sim_fail(s, "checkpoint: slice %" PRIu32 " has other values than version %" PRIu64, kept->slice, step);
+    set->has[kept->slice] = true;
+    set->steps[kept->slice] = step;
+}
+
+static sg_store_cut cut_of(const sim_ps *ps)
+{
+    return (sg_store_cut){.generation = ps->cut_generation, .number = ps->cut_number, .mark = ps->cut_mark};
+}
+
+static sg_status take(sim *s, const sim_ps *ps, sim_set *set, sg_error *err)
+{
+    sg_status status = SG_OK;
+    const sg_store_cut cut = cut_of(ps);
+    for (uint32_t place = 0; place < sg_store_n_slices(ps->store) && status == SG_OK; place++) {
+        sg_store_kept kept;
+        status = sg_store_take_kept(ps->store, &cut, place, &kept, err);
+        if (status != SG_OK)
+            break;
+        check_kept(s, &kept, set);
+        sg_store_kept_deinit(&kept);
+    }
+    return status;
+}
+
+static void report(sim *s, sim_ps *ps, sg_status status, const char *message)
+{
+    Shardgrad__V1__SaveReport *saved = &ps->saved;
+    shardgrad__v1__save_report__init(saved);
+    snprintf(ps->saved_text, sizeof ps->saved_text, "%s", message);
+    saved->generation = ps->cut_generation;
+    saved->number = ps->cut_number;
+    saved->status = (uint32_t)status;
+    saved->message = ps->saved_text;
+    saved->bytes = status == SG_OK ? 1 : 0;
+    saved->folder = 7;
+    ps->register_at_ms = s->now_ms;
+}
+
+static void on_part_written(sim *s, const sim_event *event)
+{
+    sim_ps *ps = event->subject;
+    if (!ps->running || ps->life != event->number)
+        return;
+    sg_error err = {.message = "the disk is full"};
+    const sg_store_cut cut = cut_of(ps);
+    sg_status status = is_full(s) ? SG_EXHAUSTED : take(s, ps, set_of(s, ps->cut_number), &err);
+    sim_trace(s, "ps %ld has written checkpoint %" PRIu64 ": %s", (long)(ps - s->ps), ps->cut_number,
+              sg_status_name(status));
+    sg_store_drop_cut(ps->store, &cut);
+    report(s, ps, status, status == SG_OK ? "" : err.message);
+}
+
+void sim_save_cut(void *user, const sg_store_cut *cut, sg_status status, const char *message)
+{
+    sim_ps *ps = user;
+    sim *s = ps->world;
+    if (ps->cut_number >= cut->number)
+        sim_fail(s, "cut %" PRIu64 " was told after %" PRIu64, cut->number, ps->cut_number);
+    ps->cut_generation = cut->generation;
+    ps->cut_number = cut->number;
+    ps->cut_mark = cut->mark;
+    set_of(s, cut->number)->mark = cut->mark;
+    if (status != SG_OK)
+        sim_fail(s, "cut %" PRIu64 " could not be made: %s", cut->mark, message);
+    sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_part_written, ps, ps->life);
+}
+
+/* --- a set -------------------------------------------------------------------------------------------------------- */
+
+/* Sync: it holds what all steps of iterations before its own have made, and nothing of a later one. */
+static void check_cut(sim *s, const sim_set *set, uint64_t iteration, uint32_t group, uint64_t first)
+{
+    for (uint64_t step = 0; step < SIM_MAX_STEPS && s->steps[group][step].handed_out; step++) {
+        bool before = s->steps[group][step].iteration<iteration, pushed = s->steps[group][step].n_contributions> 0;
+        if (before != (step < first) && pushed)
+            sim_fail(s,
+                     "checkpoint %" PRIu64 " is cut before step %" PRIu64 " of group %" PRIu32 ", but step %" PRIu64
+                     " is of iteration %" PRIu64,
+                     iteration, first, group, step, s->steps[group][step].iteration);
+    }
+    for (uint32_t slice = 0; slice < s->plan->n_slices; slice++) {
+        bool trained = s->plan->slices[slice].variable != SIM_FROZEN_VARIABLE;
+        if (s->plan->slices[slice].group == group && trained && set->steps[slice] != first)
+            sim_fail(s, "checkpoint %" PRIu64 ": slice %" PRIu32 " is at step %" PRIu64 ", its group at %" PRIu64,
+                     iteration, slice, set->steps[slice], first);
+    }
+}
+
+static void check_set(sim *s, const sg_checkpoint_manifest *manifest, uint64_t number)
+{
+    const sim_set *set = set_of(s, number);
+    for (uint32_t slice = 0; slice < s->plan->n_slices; slice++) {
+        if (!set->has[slice])
+            sim_fail(s, "checkpoint %" PRIu64 " lacks slice %" PRIu32, manifest->set.iteration, slice);
+    }
+    if (set->mark != manifest->set.iteration)
+        sim_fail(s, "checkpoint %" PRIu64 " was ordered as %" PRIu64, manifest->set.iteration, set->mark);
+    for (uint32_t group = 0; group < manifest->n_groups && !s->scenario.async; group++)
+        check_cut(s, set, manifest->set.iteration, group, manifest->steps[group]);
+    if (s->has_set && manifest->set.iteration < s->set_iteration)
+        sim_fail(s, "checkpoint %" PRIu64 " comes after %" PRIu64, manifest->set.iteration, s->set_iteration);
+}
+
+static void on_manifest_written(sim *s, const sim_event *event)
+{
+    sim_ps *ps = event->subject;
+    if (!ps->running || ps->life != event->number)
+        return;
+    bool full = is_full(s);
+    if (!full) {
+        s->has_set = true;
+        s->set_iteration = s->pending_set.iteration;
+        s->n_sets++;
+    }
+    sim_trace(s, "checkpoint %" PRIu64 " is %s", s->pending_set.iteration, full ? "not complete" : "complete");
+    sg_coordinator_on_written(ps->coordinator, s->now_ms, s->pending_set, full ? SG_EXHAUSTED : SG_OK,
+                              full ? "the disk is full" : "");
+    sim_ps_drain(s, ps);
+}
+
+void sim_save_complete(sim *s, sim_ps *ps, const sg_checkpoint_manifest *manifest)
+{
+    s->pending_set = manifest->set;
+    check_set(s, manifest, s->ps[0].saved.number);
+    sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_manifest_written, ps, ps->life);
+}
+
+void sim_save_ticket(sim *s)
+{
+    if (s->config->checkpoint.dir[0] != '\0' && !s->has_set)
+        sim_fail(s, "a ticket was handed out before the initial values were safe");
+}
+
+/* Where nothing went wrong nothing is lost either. */
+void sim_save_judge(sim *s)
+{
+    uint64_t trained = 0;
+    if (s->config->checkpoint.dir[0] == '\0' || s->scenario.disk_full_per_mille > 0 || s->scenario.async)
+        return;
+    for (uint32_t group = 0; group < s->scenario.n_groups; group++) {
+        for (uint64_t step = 0; step < SIM_MAX_STEPS && s->steps[group][step].handed_out; step++) {
+            if (s->steps[group][step].n_contributions > 0 && s->steps[group][step].iteration >= trained)
+                trained = s->steps[group][step].iteration + 1;
+        }
+    }
+    if (s->has_set && s->set_iteration < trained)
+        sim_fail(s, "the job has ended, it trained up to iteration %" PRIu64 ", and the newest checkpoint is %" PRIu64,
+                 trained, s->set_iteration);
+}

@@ -1,0 +1,65 @@
+/* worker/cli/save.c - `shardgrad save`: a checkpoint now. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "worker/cli/arguments.h"
+#include "worker/cli/commands.h"
+#include "worker/cli/status_query.h"
+
+#define ASK_TIMEOUT_MS 30000u /* it is answered within park_ms */
+
+/* Asks until it is complete, saying for whom it waits when that changes. */
+static sg_status save(sg_status_query *query, uint64_t *iteration, sg_error *err)
+{
+    Shardgrad__V1__SaveRequest request = SHARDGRAD__V1__SAVE_REQUEST__INIT;
+    request.id = sg_clock_random_id();
+    char said[SG_ERROR_MESSAGE_BYTES] = "";
+    for (;;) {
+        ProtobufCMessage *reply;
+        sg_status status = sg_status_query_call(query, "/shardgrad.v1.CoordinatorService/Save", &request.base,
+                                                &shardgrad__v1__save_response__descriptor, ASK_TIMEOUT_MS, &reply, err);
+        if (status == SG_OK) {
+            *iteration = ((const Shardgrad__V1__SaveResponse *)reply)->iteration;
+            protobuf_c_message_free_unpacked(reply, NULL);
+        }
+        if (status != SG_WAITING)
+            return status;
+        if (strcmp(said, err->message) != 0)
+            fprintf(stderr, "shardgrad save: %s\n", err->message);
+        snprintf(said, sizeof(said), "%s", err->message);
+    }
+}
+
+int sg_save_main(int argc, char **argv)
+{
+    const char *coordinator = NULL;
+    const sg_arguments_option options[] = {
+        {"--coordinator", "HOST:PORT", "address of ps 0, instead of the one that FILE leads to", NULL, &coordinator},
+    };
+    sg_arguments_command command = {
+        .usage = "shardgrad save FILE [--coordinator HOST:PORT] [options]",
+        .summary =
+            "Makes a checkpoint of a running job, in its checkpoint.dir, before the next iteration that a worker asks\n"
+            "for, and waits until it is complete. Training goes on meanwhile. Exit code 69: nobody answers.",
+        .options = options,
+        .n_options = SG_ARRAY_LEN(options),
+    };
+    sg_error err;
+    sg_arguments a;
+    sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
+    if (status == SG_OK && !a.help && a.flags.path == NULL && coordinator == NULL)
+        status = sg_error_set(&err, SG_USAGE, "wanted a cluster file or --coordinator; usage: %s", command.usage);
+    if (status == SG_OK && !a.help) {
+        uint64_t iteration = 0;
+        sg_status_query *query = sg_status_query_create(a.config, coordinator);
+        status = save(query, &iteration, &err);
+        sg_status_query_destroy(query);
+        if (status == SG_OK)
+            printf("checkpoint of iteration %" PRIu64 " is complete\n", iteration);
+    }
+    int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
+    sg_arguments_deinit(&a);
+    return code;
+}
