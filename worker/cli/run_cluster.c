@@ -278,7 +278,7 @@ int sg_run_cluster(sg_run *run)
     init(&c, run);
     sg_status status = start_processes(&c, &err);
     /* Created after the processes were: gRPC's threads and fork do not mix. */
-    c.query = sg_status_query_create(c.config, NULL);
+    c.query = sg_status_query_create(c.config, NULL, SG_ROLE_OBSERVER);
     uv_timer_start(&c.poll, on_poll, POLL_EVERY_MS, POLL_EVERY_MS);
     uv_run(&c.loop, UV_RUN_DEFAULT);
 

@@ -53,7 +53,7 @@ int sg_save_main(int argc, char **argv)
         status = sg_error_set(&err, SG_USAGE, "wanted a cluster file or --coordinator; usage: %s", command.usage);
     if (status == SG_OK && !a.help) {
         uint64_t iteration = 0;
-        sg_status_query *query = sg_status_query_create(a.config, coordinator);
+        sg_status_query *query = sg_status_query_create(a.config, coordinator, SG_ROLE_ADMIN);
         status = save(query, &iteration, &err);
         sg_status_query_destroy(query);
         if (status == SG_OK)

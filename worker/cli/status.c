@@ -150,7 +150,7 @@ int sg_status_main(int argc, char **argv)
         sg_config_split_address(coordinator, host, sizeof(host), &port, &err) != SG_OK)
         status = sg_error_prefix(&err, SG_USAGE, "--coordinator");
     if (status == SG_OK && !a.help) {
-        sg_status_query *query = sg_status_query_create(a.config, coordinator);
+        sg_status_query *query = sg_status_query_create(a.config, coordinator, SG_ROLE_OBSERVER);
         Shardgrad__V1__StatusResponse *response;
         status = sg_status_query_ask(query, ASK_TIMEOUT_MS, &response, &err);
         sg_status_query_destroy(query);

@@ -11,6 +11,7 @@
 struct sg_status_query {
     const sg_config *config;
     char *coordinator; /* NULL: from the config */
+    sg_role role;
     sg_security *security;
     sg_rpc_client *client;   /* NULL until it is asked for the first time */
     sg_rpc_channel *channel; /* NULL until the address is known */
@@ -24,10 +25,11 @@ struct sg_status_query {
     ProtobufCMessage *reply;
 };
 
-sg_status_query *sg_status_query_create(const sg_config *config, const char *coordinator)
+sg_status_query *sg_status_query_create(const sg_config *config, const char *coordinator, sg_role role)
 {
     sg_status_query *query = sg_xcalloc(1, sizeof(*query));
     query->config = config;
+    query->role = role;
     query->coordinator = coordinator != NULL ? sg_xstrdup(coordinator) : NULL;
     pthread_mutex_init(&query->mutex, NULL);
     pthread_cond_init(&query->finished, NULL);
@@ -48,7 +50,7 @@ void sg_status_query_destroy(sg_status_query *query)
 
 static sg_status open_client(sg_status_query *query, sg_error *err)
 {
-    sg_status status = sg_security_create(query->config, SG_ROLE_OBSERVER, &query->security, err);
+    sg_status status = sg_security_create(query->config, query->role, &query->security, err);
     if (status == SG_OK)
         query->client = sg_rpc_client_create(&(sg_rpc_client_options){
             .threads = 1, .message_bytes = query->config->message_bytes, .security = query->security});

@@ -5,13 +5,14 @@
 #define SG_WORKER_CLI_STATUS_QUERY_H
 
 #include "common/config.h"
+#include "common/security.h"
 #include "shardgrad/v1/coordinator.pb-c.h"
 
 typedef struct sg_status_query sg_status_query;
 
 /* `coordinator`: host:port, or NULL for ps 0 of the config (which must outlive the query). Never fails: nothing is
- * connected yet. Destroyed by sg_status_query_destroy. */
-sg_status_query *sg_status_query_create(const sg_config *config, const char *coordinator);
+ * connected yet. `role`: with which it asks. Destroyed by sg_status_query_destroy. */
+sg_status_query *sg_status_query_create(const sg_config *config, const char *coordinator, sg_role role);
 void sg_status_query_destroy(sg_status_query *query); /* NULL is fine */
 
 /* Asks once. On success *response is freed by shardgrad__v1__status_response__free_unpacked(response, NULL). Errors:
