@@ -89,12 +89,12 @@ int sg_export_main(int argc, char **argv)
         {"--out", "PATH", "the safetensors file to write", NULL, &o.out},
         {"--step", "N", "the checkpoint of iteration N; without it the newest that can be used", NULL, &o.step},
         {"--list", "", "write which checkpoints there are, and no file", &o.list, NULL},
-        {"--dir", "DIR", "folder of the checkpoints", NULL, &o.dir},
+        {"--dir", "DIR", "folder of the checkpoints, where there is no cluster file", NULL, &o.dir},
     };
     sg_arguments_command command = {
-        .usage = "shardgrad export --dir DIR --out PATH [--step N]",
+        .usage = "shardgrad export FILE --out PATH [--step N] [options]",
         .summary =
-            "Writes the values of a checkpoint of the folder DIR as one plain safetensors file:\n"
+            "Writes the values of a checkpoint of the cluster file's checkpoint.dir as one plain safetensors file:\n"
             "a whole float32 tensor for each variable, under its own name. A value that is not what was written is\n"
             "found by its checksum. A job may run meanwhile. Exit code 65: a checkpoint is damaged; 66: there is none.",
         .options = options,
@@ -104,12 +104,15 @@ int sg_export_main(int argc, char **argv)
     sg_arguments a;
     sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
     if (status == SG_OK && !a.help) {
-        if (o.dir == NULL)
-            status = sg_error_set(&err, SG_USAGE, "wanted --dir DIR; usage: %s", command.usage);
+        const char *dir = o.dir != NULL ? o.dir : a.config->checkpoint.dir;
+        if (o.dir == NULL && a.flags.path == NULL)
+            status = sg_error_set(&err, SG_USAGE, "wanted a cluster file or --dir; usage: %s", command.usage);
+        else if (dir[0] == '\0')
+            status = sg_error_set(&err, SG_CONFIG, "%s sets no checkpoint.dir: there are no checkpoints", a.flags.path);
         else if (o.out == NULL && !o.list)
             status = sg_error_set(&err, SG_USAGE, "wanted --out PATH or --list; usage: %s", command.usage);
         else
-            status = export(o.dir, &o, &err);
+            status = export(dir, &o, &err);
     }
     int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
     sg_arguments_deinit(&a);

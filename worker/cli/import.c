@@ -8,8 +8,7 @@
 #include "worker/cli/commands.h"
 #include "worker/train/workload.h"
 
-static sg_status import_model(const sg_config *config, const char *dir, const char *from, sg_model *model, bool replace,
-                              sg_error *err)
+static sg_status import_model(const sg_config *config, const char *from, sg_model *model, bool replace, sg_error *err)
 {
     size_t n_ignored;
     sg_checkpoint *folder;
@@ -17,7 +16,8 @@ static sg_status import_model(const sg_config *config, const char *dir, const ch
     sg_status status = sg_checkpoints_read_model(from, model, &n_ignored, err);
     if (status != SG_OK)
         return status;
-    status = sg_checkpoint_open(&sg_disk_posix, dir, config->job, sg_clock_random_id(), &folder, err);
+    status =
+        sg_checkpoint_open(&sg_disk_posix, config->checkpoint.dir, config->job, sg_clock_random_id(), &folder, err);
     if (status != SG_OK)
         return status;
     status = sg_checkpoints_import(folder, config, model, replace, &set, err);
@@ -32,32 +32,33 @@ static sg_status import_model(const sg_config *config, const char *dir, const ch
     return status;
 }
 
-static sg_status import(const sg_config *config, const char *dir, const char *from, bool replace, sg_error *err)
+static sg_status import(const sg_config *config, const char *from, bool replace, sg_error *err)
 {
     sg_workload *workload;
+    if (config->checkpoint.dir[0] == '\0')
+        return sg_error_set(err, SG_CONFIG, "checkpoint.dir is not set: it is where a job finds what it starts from");
     sg_status status = sg_workload_create(config, false, &workload, err);
     if (status != SG_OK)
         return status;
-    status = import_model(config, dir, from, workload->model, replace, err);
+    status = import_model(config, from, workload->model, replace, err);
     sg_workload_destroy(workload);
     return status;
 }
 
 int sg_import_main(int argc, char **argv)
 {
-    const char *from = NULL, *dir = NULL;
+    const char *from = NULL;
     bool replace = false;
     const sg_arguments_option options[] = {
-        {"--dir", "DIR", "the job's folder of checkpoints", NULL, &dir},
         {"--from", "PATH", "the safetensors file to read", NULL, &from},
         {"--replace", "", "although there are checkpoints, none of which will be used again", &replace, NULL},
     };
     sg_arguments_command command = {
-        .usage = "shardgrad import FILE --dir DIR --from PATH [--replace] [options]",
+        .usage = "shardgrad import FILE --from PATH [--replace] [options]",
         .summary =
             "Makes the tensors of a plain safetensors file the initial values of the job of the cluster file: its\n"
             "next run starts from them, at step 0. The file must have a float32 tensor of the name and shape of\n"
-            "every variable of the model. They become a checkpoint in DIR, which no job may use\n"
+            "every variable of the model. They become a checkpoint in checkpoint.dir, which no job may use\n"
             "meanwhile. Exit code 65: the file does not fit the model.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
@@ -66,10 +67,10 @@ int sg_import_main(int argc, char **argv)
     sg_error err;
     sg_arguments a;
     sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
-    if (status == SG_OK && !a.help && (from == NULL || dir == NULL))
-        status = sg_error_set(&err, SG_USAGE, "wanted --dir DIR and --from PATH; usage: %s", command.usage);
+    if (status == SG_OK && !a.help && from == NULL)
+        status = sg_error_set(&err, SG_USAGE, "wanted --from PATH; usage: %s", command.usage);
     if (status == SG_OK && !a.help)
-        status = import(a.config, dir, from, replace, &err);
+        status = import(a.config, from, replace, &err);
     int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
     sg_arguments_deinit(&a);
     return code;

@@ -1,0 +1,82 @@
+"""Checkpoints at rest: export, import, and what the command says of files that cannot be used."""
+import glob
+import hashlib
+import json
+import os
+import struct
+
+from harness import check, contains, equal, test
+
+
+def read_safetensors(path):
+    """Name, shape and bytes of every tensor in the order of the data, read by nothing of ours."""
+    with open(path, "rb") as f:
+        whole = f.read()
+    length = struct.unpack("<Q", whole[:8])[0]
+    header = json.loads(whole[8:8 + length])
+    header.pop("__metadata__")
+    data = whole[8 + length:]
+    entries = sorted(header.items(), key=lambda entry: entry[1]["data_offsets"])
+    return [(name, e["dtype"], e["shape"], data[e["data_offsets"][0]:e["data_offsets"][1]]) for name, e in entries]
+
+
+def config_with_checkpoints(case, rule="adam"):
+    return case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, slice_bytes="256", update__rule=rule,
+                       text=f"checkpoint: {{dir: {case.dir}/checkpoints, every: 8, keep: 2}}\n")
+
+
+@test
+def an_exported_checkpoint_has_the_values_that_were_trained(case):
+    config = config_with_checkpoints(case)
+    summary = case.train(config)
+    contains(case.shardgrad("export", config, "--list").out, r"(?m)^  iteration .* usable$", "list")
+    out = f"{case.dir}/model.safetensors"
+    contains(case.shardgrad("export", config, "--out", out).out, "exported step-", "export")
+    tensors = read_safetensors(out)
+    equal([name for name, _, _, _ in tensors], ["dense0.weight", "dense0.bias", "dense1.weight", "dense1.bias"],
+          "names")
+    equal(tensors[1][1:3], ("F32", [16]), "type and shape of a bias")
+    equal(hashlib.sha256(b"".join(data for _, _, _, data in tensors)).hexdigest(), summary["parameters_sha256"],
+          "hash of the exported values")
+    equal(glob.glob(f"{case.dir}/*.tmp"), [], "nothing is left beside it")
+
+
+@test
+def a_checkpoint_that_cannot_be_exported_is_named(case):
+    config = config_with_checkpoints(case, rule="sgd")  # without slots: the last byte of a file is one of a value
+    out = f"{case.dir}/model.safetensors"
+    contains(case.shardgrad("export", config, "--out", out, code=66).err, "no folder of checkpoints", "without any")
+    contains(case.shardgrad("export", config, code=64).err, "--out PATH", "without --out")
+    contains(case.shardgrad("export", "--out", out, code=64).err, "cluster file or --dir", "without a file")
+    plain = case.config("plain.yaml")
+    contains(case.shardgrad("export", plain, "--out", out, code=78).err, "checkpoint.dir", "without a folder")
+    case.train(config)
+    contains(case.shardgrad("export", config, "--out", out, "--step", "3", code=66).err, "usable are: step-",
+             "of another iteration")
+    for path in glob.glob(f"{case.dir}/checkpoints/step-*/ps-1.safetensors"):
+        with open(path, "r+b") as f:
+            f.seek(-1, os.SEEK_END)
+            last = f.read(1)
+            f.seek(-1, os.SEEK_END)
+            f.write(bytes([last[0] ^ 1]))
+    contains(case.shardgrad("export", config, "--out", out, code=65).err, r"ps-1.safetensors is damaged: the .* elements",
+             "of a flipped byte")
+    check(not os.path.exists(out), "no file is left")
+
+
+@test
+def an_import_that_does_not_fit_is_refused_and_one_that_does_is_what_an_export_gives(case):
+    config = config_with_checkpoints(case)
+    case.train(config)
+    out, back = f"{case.dir}/model.safetensors", f"{case.dir}/back.safetensors"
+    case.shardgrad("export", config, "--out", out)
+    contains(case.shardgrad("import", config, "--from", out, code=78).err, "--replace", "onto checkpoints")
+    contains(case.shardgrad("import", config, code=64).err, "--from PATH", "without a file")
+    fresh = ["--set", f"checkpoint.dir={case.dir}/fresh"]
+    contains(case.shardgrad("import", config, "--from", out, *fresh, "--set", "model.hidden=[7]", code=65).err,
+             "'dense0.weight' has shape", "into another model")
+    contains(case.shardgrad("import", config, "--from", config, *fresh, code=65).err, "is not a safetensors file",
+             "of another file")
+    contains(case.shardgrad("import", config, "--from", out, *fresh).out, "imported 4 variables", "import")
+    case.shardgrad("export", "--dir", f"{case.dir}/fresh", "--out", back)
+    equal(read_safetensors(back), read_safetensors(out), "what comes back")
