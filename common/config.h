@@ -16,7 +16,7 @@
 typedef enum sg_mode { SG_MODE_SYNC = 1, SG_MODE_ASYNC = 2, SG_MODE_SSP = 3 } sg_mode; /* of shardgrad.v1.Mode */
 typedef enum sg_schedule { SG_SCHEDULE_CONSTANT, SG_SCHEDULE_STEP, SG_SCHEDULE_COSINE } sg_schedule;
 /* What an expired lease of a worker does. */
-typedef enum sg_worker_loss { SG_WORKER_LOSS_CONTINUE, SG_WORKER_LOSS_ABORT } sg_worker_loss;
+typedef enum sg_worker_loss { SG_WORKER_LOSS_CONTINUE, SG_WORKER_LOSS_WAIT, SG_WORKER_LOSS_ABORT } sg_worker_loss;
 typedef enum sg_non_finite { SG_NON_FINITE_SKIP, SG_NON_FINITE_APPLY } sg_non_finite;
 
 /* A list of strings or of numbers in the file. */

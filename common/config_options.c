@@ -24,7 +24,7 @@ static const sg_config_choice schedules[] = {
     {"constant", SG_SCHEDULE_CONSTANT}, {"step", SG_SCHEDULE_STEP}, {"cosine", SG_SCHEDULE_COSINE}, {NULL, 0}};
 static const sg_config_choice non_finites[] = {{"skip", SG_NON_FINITE_SKIP}, {"apply", SG_NON_FINITE_APPLY}, {NULL, 0}};
 static const sg_config_choice worker_losses[] = {
-    {"continue", SG_WORKER_LOSS_CONTINUE}, {"abort", SG_WORKER_LOSS_ABORT}, {NULL, 0}};
+    {"continue", SG_WORKER_LOSS_CONTINUE}, {"wait", SG_WORKER_LOSS_WAIT}, {"abort", SG_WORKER_LOSS_ABORT}, {NULL, 0}};
 static const sg_config_choice levels[] = {
     {"debug", SG_LOG_DEBUG}, {"info", SG_LOG_INFO}, {"warn", SG_LOG_WARN}, {"error", SG_LOG_ERROR}, {NULL, 0}};
 
@@ -43,9 +43,9 @@ static const sg_config_option options[] = {
     {"max_workers", SG_CONFIG_COUNT, AT(max_workers), "64", 1, SG_MAX_WORKERS, .shared = true,
      .help = "worker indices are below it"},
     {"on_worker_loss", SG_CONFIG_CHOICE, AT(on_worker_loss), "continue", .choices = worker_losses,
-     .help = "what the silence of a worker does: continue: the others go on; abort: the job ends"},
+     .help = "a worker fell silent: continue: the others go on; wait: until it comes again; abort: the job ends"},
     {"min_workers", SG_CONFIG_COUNT, AT(min_workers), "1", 1, SG_MAX_WORKERS,
-     .help = "with fewer, nobody goes on without a lost one; the job ends after start_timeout_ms"},
+     .help = "with fewer nobody goes on without the lost; after start_timeout_ms the job ends"},
     {"threads", SG_CONFIG_COUNT, AT(threads), "1", 1, 1024,
      .help = "threads of compute in each worker"},
     {"rpc_threads", SG_CONFIG_COUNT, AT(rpc_threads), "1", 1, 64, .shared = true,

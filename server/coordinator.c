@@ -359,11 +359,11 @@ void sg_coordinator_on_status(sg_coordinator *c, uint64_t now_ms, const Shardgra
 }
 
 void sg_coordinator_on_ordered(sg_coordinator *c, uint64_t now_ms, uint32_t ps, uint64_t life, sg_status status,
-                               const char *message)
+                               const char *message, const Shardgrad__V1__OrderResponse *response)
 {
     enter(c, now_ms);
     SG_ASSERT(ps < c->n_ps);
-    sg_coordinator_orders_result(c, ps, life, status, sg_coordinator_text(message));
+    sg_coordinator_orders_result(c, ps, life, status, sg_coordinator_text(message), response);
     sg_coordinator_settle(c);
 }
 

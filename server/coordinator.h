@@ -78,9 +78,10 @@ bool sg_coordinator_is_over(const sg_coordinator *coordinator);
 /* The client of a parked call has gone: it is forgotten, no action answers it. */
 void sg_coordinator_forget(sg_coordinator *coordinator, void *call);
 
-/* How an order went. UNAVAILABLE, TIMEOUT and NOT_READY: it is sent again, by a later tick. */
+/* How an order went; response: the answer where status is OK, borrowed, may be NULL. UNAVAILABLE, TIMEOUT and
+ * NOT_READY: it is sent again, by a later tick. */
 void sg_coordinator_on_ordered(sg_coordinator *coordinator, uint64_t now_ms, uint32_t ps, uint64_t life,
-                               sg_status status, const char *message);
+                               sg_status status, const char *message, const Shardgrad__V1__OrderResponse *response);
 
 /* How the manifest of a checkpoint was written. */
 void sg_coordinator_on_written(sg_coordinator *coordinator, uint64_t now_ms, sg_checkpoint_set set, sg_status status,

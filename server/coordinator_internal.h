@@ -194,6 +194,8 @@ typedef struct sg_coordinator_loss {
     TAILQ_ENTRY(sg_coordinator_loss) link;
     sg_coordinator_life life;
     uint64_t since_ms;
+    uint32_t n_fenced; /* ps that acknowledged that it is fenced, and said: */
+    uint64_t *lacking; /* [n_groups] lowest step that a slice lacks of it; UINT64_MAX: none said so */
 } sg_coordinator_loss;
 
 /* --- steps (sync) ----------------------------------------------------------------------------------------------- */
@@ -399,7 +401,8 @@ void sg_coordinator_orders_reset(sg_coordinator *c, uint32_t ps);
 void sg_coordinator_orders_pump(sg_coordinator *c);
 /* True if some ps has fallen so far behind that no more may be ordered. */
 bool sg_coordinator_orders_full(const sg_coordinator *c);
-void sg_coordinator_orders_result(sg_coordinator *c, uint32_t ps, uint64_t life, sg_status status, const char *message);
+void sg_coordinator_orders_result(sg_coordinator *c, uint32_t ps, uint64_t life, sg_status status, const char *message,
+                                  const Shardgrad__V1__OrderResponse *response);
 
 /* --- coordinator_generation.c ----------------------------------------------------------------------------------- */
 
@@ -449,8 +452,13 @@ void sg_coordinator_losses_lose(sg_coordinator *c, uint32_t worker);
 void sg_coordinator_losses_take(sg_coordinator *c, uint32_t worker);
 /* Is a loss held back? Then no step is opened and nobody becomes a member. */
 bool sg_coordinator_losses_held(const sg_coordinator *c);
-/* Excuses what is held back if there are enough workers now. */
+/* A ps has fenced a life, which may be one that is held back. */
+void sg_coordinator_losses_fenced(sg_coordinator *c, const Shardgrad__V1__Excuse *excuse,
+                                  const Shardgrad__V1__OrderResponse *response);
+/* Excuses what is held back if there are enough workers now; wait: lets the next life of its index take its place. */
 bool sg_coordinator_losses_advance(sg_coordinator *c);
+/* A life of this index has left before it took the place of a lost one: which is excused as well. */
+void sg_coordinator_losses_left(sg_coordinator *c, uint32_t worker);
 void sg_coordinator_losses_tick(sg_coordinator *c);
 /* The coordinator itself was late. */
 void sg_coordinator_losses_extend(sg_coordinator *c, uint64_t late_ms);
@@ -486,8 +494,8 @@ void sg_coordinator_init_order_declare(sg_coordinator *c, uint32_t ps);
 /* --- coordinator_steps.c -------------------------------------------------------------------------------------- */
 
 sg_coordinator_step *sg_coordinator_steps_find(sg_coordinator *c, uint32_t group, uint64_t number);
-/* The lowest step of the group whose iteration is at least `from`; NULL if there is none yet. */
-sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group, uint64_t from);
+/* The lowest step of the group, from `lowest` on, whose iteration is at least `from`; NULL if there is none yet. */
+sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group, uint64_t lowest, uint64_t from);
 /* Hands out the group's next step for this iteration; freezes the iteration if it is not. */
 sg_coordinator_step *sg_coordinator_steps_open(sg_coordinator *c, uint32_t group, uint64_t iteration);
 /* The worker has, or may have, pushed something of all steps before this one. */
@@ -496,6 +504,9 @@ void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t w
 /* Excuses this life from all frozen steps of which it is a member and which are >= pushed[group] (NULL: which it has
  * not finished), and fences it. */
 void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed);
+/* The same for iterations below `before`. */
+void sg_coordinator_steps_excuse_before(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed,
+                                        uint64_t before);
 /* Only fences it. */
 void sg_coordinator_steps_fence(sg_coordinator *c, const sg_coordinator_life *life);
 /* Forgets all steps and iterations. */

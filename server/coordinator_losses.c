@@ -3,7 +3,11 @@
  * A worker that takes part in steps is a loss from the moment in which its incarnation is fenced. `continue` excuses it
  * from its steps as soon as min_workers others train, or a new life of its index; until then the loss is held back: no
  * step is opened, no joiner becomes a member, and when start_timeout_ms have passed the job ends. It is judged again at
- * every event, so whoever asks for a ticket lets the job go on. */
+ * every event, so whoever asks for a ticket lets the job go on.
+ *
+ * `wait` excuses nobody (sync; elsewhere no round waits for anybody, and it is `continue`): the next life of the index
+ * takes the lost one's place in the steps that are frozen, from the lowest one on that a slice lacks of it. The ps say
+ * which, when they acknowledge that the lost life is fenced. */
 #include <stdlib.h>
 
 #include "server/coordinator_internal.h"
@@ -22,15 +26,23 @@ static uint32_t n_training(const sg_coordinator *c)
     return n;
 }
 
+static bool waits_for_the_lost(const sg_coordinator *c)
+{
+    return c->config->on_worker_loss == SG_WORKER_LOSS_WAIT && c->config->update.mode == SG_MODE_SYNC;
+}
+
 /* May the others go on without this life? */
 static bool is_dispensable(const sg_coordinator *c, const sg_coordinator_life *life)
 {
+    if (waits_for_the_lost(c))
+        return false;
     return n_training(c) >= c->config->min_workers || trains(&c->workers[life->worker]);
 }
 
 static void forget(sg_coordinator *c, sg_coordinator_loss *loss)
 {
     TAILQ_REMOVE(&c->losses, loss, link);
+    free(loss->lacking);
     free(loss);
 }
 
@@ -38,6 +50,7 @@ void sg_coordinator_losses_clear(sg_coordinator *c)
 {
     for (sg_coordinator_loss *loss = TAILQ_FIRST(&c->losses), *next; loss != NULL; loss = next) {
         next = TAILQ_NEXT(loss, link);
+        free(loss->lacking);
         free(loss);
     }
     TAILQ_INIT(&c->losses);
@@ -58,10 +71,13 @@ static void excuse(sg_coordinator *c, const sg_coordinator_life *life)
 /* Nothing that it still sends counts, whatever becomes of the steps in which it takes part. */
 static void hold_back(sg_coordinator *c, const sg_coordinator_life *life)
 {
-    sg_coordinator_steps_fence(c, life);
     sg_coordinator_loss *loss = sg_xcalloc(1, sizeof *loss);
     loss->life = *life;
     loss->since_ms = c->now_ms;
+    loss->lacking = sg_xcalloc(c->n_groups, sizeof *loss->lacking);
+    for (uint32_t group = 0; group < c->n_groups; group++)
+        loss->lacking[group] = UINT64_MAX;
+    sg_coordinator_steps_fence(c, life);
     TAILQ_INSERT_TAIL(&c->losses, loss, link);
     sg_coordinator_log(c, SG_LOG_WARN, "held_back",
                        "worker=%" PRIu32 " incarnation=%" PRIx64 " training=%" PRIu32 " wanted=%" PRIu64, life->worker,
@@ -130,14 +146,84 @@ void sg_coordinator_losses_lose(sg_coordinator *c, uint32_t index)
         sg_coordinator_end_consider(c);
 }
 
+void sg_coordinator_losses_left(sg_coordinator *c, uint32_t index)
+{
+    for (sg_coordinator_loss *loss = TAILQ_FIRST(&c->losses), *next; loss != NULL; loss = next) {
+        next = TAILQ_NEXT(loss, link);
+        if (loss->life.worker != index)
+            continue;
+        excuse(c, &loss->life);
+        forget(c, loss);
+    }
+}
+
+void sg_coordinator_losses_fenced(sg_coordinator *c, const Shardgrad__V1__Excuse *excuse,
+                                  const Shardgrad__V1__OrderResponse *response)
+{
+    sg_coordinator_loss *loss = TAILQ_FIRST(&c->losses);
+    while (loss != NULL && loss->life.incarnation != excuse->incarnation)
+        loss = TAILQ_NEXT(loss, link);
+    if (loss == NULL)
+        return;
+    loss->n_fenced++;
+    for (size_t i = 0; response != NULL && i < response->n_lacking; i++) {
+        const Shardgrad__V1__Lacking *lacking = response->lacking[i];
+        if (lacking->group < c->n_groups && lacking->step < loss->lacking[lacking->group])
+            loss->lacking[lacking->group] = lacking->step;
+    }
+}
+
+/* The first iteration of which no group has got anything that the others have not: a trainer goes through the groups of
+ * an iteration in its own order, and waits in one of them for what it does in another. */
+static uint64_t first_iteration(sg_coordinator *c, const sg_coordinator_loss *loss)
+{
+    uint64_t first = loss->life.member_from;
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        const sg_coordinator_step *step =
+            sg_coordinator_steps_from(c, group, loss->lacking[group], loss->life.member_from);
+        uint64_t iteration = step != NULL                      ? step->iteration->number
+                             : c->groups[group].next_step == 0 ? 0
+                                                               : c->groups[group].last_iteration + 1;
+        first = iteration > first ? iteration : first;
+    }
+    return first;
+}
+
+/* The life of now is a member in the place of the lost one. It begins with the lowest step that a slice lacks; where
+ * the lost one got stuck between the groups of an iteration, with the next iteration, and the lost one is excused from
+ * the rest of that one. */
+static void replace(sg_coordinator *c, const sg_coordinator_loss *loss)
+{
+    uint64_t first = first_iteration(c, loss);
+    sg_coordinator_steps_excuse_before(c, &loss->life, loss->lacking, first);
+    uint32_t index = loss->life.worker;
+    sg_coordinator_worker *worker = &c->workers[index];
+    worker->member = true;
+    worker->member_from = first;
+    sg_coordinator_log(c, SG_LOG_INFO, "replaced", "worker=%" PRIu32 " incarnation=%" PRIx64 " by=%" PRIx64, index,
+                       loss->life.incarnation, worker->incarnation);
+}
+
+/* A loss that is one no more: excused, or replaced. */
+static bool settle_loss(sg_coordinator *c, const sg_coordinator_loss *loss)
+{
+    if (is_dispensable(c, &loss->life)) {
+        excuse(c, &loss->life);
+        return true;
+    }
+    if (!waits_for_the_lost(c) || loss->n_fenced < c->n_ps || !trains(&c->workers[loss->life.worker]))
+        return false;
+    replace(c, loss);
+    return true;
+}
+
 bool sg_coordinator_losses_advance(sg_coordinator *c)
 {
     bool moved = false;
     for (sg_coordinator_loss *loss = TAILQ_FIRST(&c->losses), *next; loss != NULL; loss = next) {
         next = TAILQ_NEXT(loss, link);
-        if (!is_dispensable(c, &loss->life))
+        if (!settle_loss(c, loss))
             continue;
-        excuse(c, &loss->life);
         forget(c, loss);
         moved = true;
     }
@@ -168,9 +254,14 @@ const char *sg_coordinator_losses_waiting(const sg_coordinator *c, char out[SG_E
     if (loss == NULL)
         return NULL;
     char name[SG_COORDINATOR_TEXT_BYTES];
+    sg_coordinator_worker_name(c, loss->life.worker, name);
+    if (waits_for_the_lost(c)) {
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s, which was lost, to come again", name);
+        return out;
+    }
     snprintf(out, SG_ERROR_MESSAGE_BYTES,
              "waiting for %s, which was lost, or another worker to come (%" PRIu32 " train, min_workers is %" PRIu64
              ")",
-             sg_coordinator_worker_name(c, loss->life.worker, name), n_training(c), c->config->min_workers);
+             name, n_training(c), c->config->min_workers);
     return out;
 }

@@ -155,6 +155,11 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *re
         sg_coordinator_fail(c, call, SG_FENCED, "%s has taken the index of this process: end", name);
         return false;
     }
+    if (request->after != 0 && worker->life != 0 && worker->life != request->life &&
+        worker->incarnation != request->after) {
+        sg_coordinator_fail(c, call, SG_FENCED, "%s has taken the index of this process: end", name);
+        return false;
+    }
     if (worker->life != request->life || was_answered_in_vain(worker)) {
         if (sg_coordinator_orders_full(c)) {
             sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
@@ -333,6 +338,7 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
     worker->state = SG_COORDINATOR_WORKER_LEFT;
     note_begun(c, index, request);
     fence(c, index, pushed);
+    sg_coordinator_losses_left(c, index);
     sg_coordinator_log(c, SG_LOG_INFO, "left", "worker=%" PRIu32 " was=%s live=%" PRIu32, index,
                        worker->address[0] == '\0' ? "-" : worker->address, sg_coordinator_members_n_live(c));
     Shardgrad__V1__LeaveResponse response = SHARDGRAD__V1__LEAVE_RESPONSE__INIT;

@@ -154,7 +154,8 @@ void sg_coordinator_orders_pump(sg_coordinator *c)
 }
 
 /* What the ps is known to have, now that it acknowledged this order. */
-static void acknowledged(sg_coordinator_ps *ps, const ProtobufCMessage *body)
+static void acknowledged(sg_coordinator *c, sg_coordinator_ps *ps, const ProtobufCMessage *body,
+                         const Shardgrad__V1__OrderResponse *response)
 {
     const Shardgrad__V1__OrderRequest *order = (const Shardgrad__V1__OrderRequest *)body;
     switch ((int)case_of(body)) {
@@ -170,6 +171,9 @@ static void acknowledged(sg_coordinator_ps *ps, const ProtobufCMessage *body)
         break;
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_COMMIT:
         ps->committed = true;
+        break;
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE:
+        sg_coordinator_losses_fenced(c, order->excuse, response);
         break;
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_END:
         ps->ended = true;
@@ -188,7 +192,7 @@ static bool is_worth_repeating(const sg_coordinator *c, sg_status status)
 }
 
 void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t life, sg_status status,
-                                  const char *message)
+                                  const char *message, const Shardgrad__V1__OrderResponse *response)
 {
     sg_coordinator_ps *ps = &c->ps[index];
     if (life != ps->life || !ps->under_way)
@@ -205,7 +209,7 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     bool is_cut = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
     /* Once the job is over a ps may have ended in its own way: all that counts is that it no longer waits. */
     if ((status == SG_OK && !has_passed) || c->over)
-        acknowledged(ps, body);
+        acknowledged(c, ps, body, response);
     pop(ps);
     ps->sequence++;
     ps->sent_once = false;

@@ -47,6 +47,8 @@ typedef struct order {
     uint64_t life;
     sg_status status;
     char message[SG_ERROR_MESSAGE_BYTES];
+    bool answered; /* with this: */
+    sg_wire_parts answer;
 } order;
 
 static void on_order_done(sg_mailbox_item *item)
@@ -54,19 +56,27 @@ static void on_order_done(sg_mailbox_item *item)
     order *o = SG_CONTAINER_OF(item, order, done);
     if (!o->service->closed) {
         pthread_mutex_lock(&o->service->mutex);
-        sg_coordinator_on_ordered(o->service->coordinator, sg_clock_ms(), o->ps, o->life, o->status, o->message);
+        sg_coordinator_on_ordered(o->service->coordinator, sg_clock_ms(), o->ps, o->life, o->status, o->message,
+                                  o->answered ? (const Shardgrad__V1__OrderResponse *)o->answer.head : NULL);
         pthread_mutex_unlock(&o->service->mutex);
         sg_coordinator_service_perform(o->service);
     }
+    if (o->answered)
+        sg_wire_parts_deinit(&o->answer);
     free(o);
 }
 
 /* On the client's thread. */
 static void on_order_reply(void *user, sg_status status, const sg_error *error, const sg_wire_message *reply)
 {
-    (void)reply;
     order *o = user;
+    sg_error err;
+    if (status == SG_OK) {
+        status = sg_wire_unpack(reply, &shardgrad__v1__order_response__descriptor, &o->answer, &err);
+        error = &err;
+    }
     o->status = status;
+    o->answered = status == SG_OK;
     if (status != SG_OK)
         memcpy(o->message, error->message, sizeof o->message);
     sg_mailbox_post(o->service->options.mailbox, &o->done);

@@ -260,7 +260,10 @@ void sg_coordinator_status_tick(sg_coordinator *c)
     if (text[0] == '\0' || known_ms < c->warn_at_ms) /* what was true long ago is no reason to warn */
         return;
     uint64_t waited_ms = c->now_ms - c->waiting_since_ms;
-    c->warn_at_ms = c->now_ms + (waited_ms > c->config->warn_after_ms ? waited_ms : c->config->warn_after_ms);
+    /* A worker that is missing at the start is somebody's to start: it is named again and again. */
+    bool missing = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && !c->started;
+    bool longer = waited_ms > c->config->warn_after_ms && !missing;
+    c->warn_at_ms = c->now_ms + (longer ? waited_ms : c->config->warn_after_ms);
     sg_coordinator_log(c, SG_LOG_WARN, "waiting", "for=%s waited_ms=%" PRIu64,
                        sg_log_quote_whom(text, quoted, sizeof quoted), waited_ms);
 }

@@ -115,13 +115,14 @@ static void excuse_gone(sg_coordinator *c, uint32_t group, sg_coordinator_step *
     }
 }
 
-static void note_gone(sg_coordinator *c, const sg_coordinator_life *life)
+/* From iterations below `before`. */
+static void note_gone(sg_coordinator *c, const sg_coordinator_life *life, uint64_t before)
 {
     sg_coordinator_iteration *iteration;
     TAILQ_FOREACH(iteration, &c->iterations, link)
     {
         /* An earlier incarnation of the index may have been the member that this iteration means. */
-        if (!life->member || life->member_from > iteration->number ||
+        if (!life->member || life->member_from > iteration->number || iteration->number >= before ||
             !sg_workers_has(&iteration->members, life->worker) || sg_workers_has(&iteration->gone_set, life->worker))
             continue;
         sg_workers_add(&iteration->gone_set, life->worker);
@@ -144,12 +145,12 @@ sg_coordinator_step *sg_coordinator_steps_find(sg_coordinator *c, uint32_t group
     return NULL;
 }
 
-sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group, uint64_t from)
+sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group, uint64_t lowest, uint64_t from)
 {
     sg_coordinator_step *step;
     TAILQ_FOREACH(step, &c->groups[group].steps, link)
     {
-        if (step->iteration->number >= from)
+        if (step->number >= lowest && step->iteration->number >= from)
             return step;
     }
     return NULL;
@@ -245,7 +246,8 @@ void sg_coordinator_steps_fence(sg_coordinator *c, const sg_coordinator_life *li
     order_excuse(c, life->worker, life->incarnation, NULL, 0);
 }
 
-void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed)
+/* Of iterations below `before`. */
+static void excuse(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed, uint64_t before)
 {
     size_t capacity = count_steps(c), n = 0;
     Shardgrad__V1__Step *messages = sg_xcalloc(capacity, sizeof *messages);
@@ -255,7 +257,7 @@ void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *l
         sg_coordinator_step *step;
         TAILQ_FOREACH(step, &c->groups[group].steps, link)
         {
-            if (!takes_part(life, step))
+            if (step->iteration->number >= before || !takes_part(life, step))
                 continue;
             sg_workers_add(&step->done, life->worker);
             if (pushed == NULL)
@@ -267,13 +269,32 @@ void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *l
             n++;
         }
     }
-    order_excuse(c, life->worker, life->incarnation, steps, n);
-    note_gone(c, life);
-    for (uint32_t group = 0; group < c->n_groups; group++)
-        forget_done_steps(c, group);
+    if (n > 0 || before == UINT64_MAX)
+        order_excuse(c, life->worker, life->incarnation, steps, n);
     free(members);
     free(steps);
     free(messages);
+}
+
+static void forget_all_done(sg_coordinator *c)
+{
+    for (uint32_t group = 0; group < c->n_groups; group++)
+        forget_done_steps(c, group);
+}
+
+void sg_coordinator_steps_excuse(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed)
+{
+    excuse(c, life, pushed, UINT64_MAX);
+    note_gone(c, life, UINT64_MAX);
+    forget_all_done(c);
+}
+
+void sg_coordinator_steps_excuse_before(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed,
+                                        uint64_t before)
+{
+    excuse(c, life, pushed, before);
+    note_gone(c, life, before);
+    forget_all_done(c);
 }
 
 void sg_coordinator_steps_clear(sg_coordinator *c)

@@ -117,7 +117,7 @@ static sg_coordinator_step *next_step(sg_coordinator *c, const sg_coordinator_pa
     if (progress->granted > 0) {
         step = sg_coordinator_steps_find(c, call->ask.group, progress->granted);
     } else {
-        step = sg_coordinator_steps_from(c, call->ask.group, worker->member_from);
+        step = sg_coordinator_steps_from(c, call->ask.group, 0, worker->member_from);
         /* Those who were here before it open this group's steps, so that it does not run ahead of them. */
         *wait = step == NULL && any_other_member(c, call->worker, worker->member_from);
         if (*wait)

@@ -69,11 +69,13 @@ static void on_order(void *user, sg_rpc_call *call)
     sg_error err;
     if (!unpack(service, call, &shardgrad__v1__order_request__descriptor, &parts))
         return;
-    sg_status status =
-        sg_store_order(service->store, sg_clock_ms(), (const Shardgrad__V1__OrderRequest *)parts.head, &err);
+    const Shardgrad__V1__OrderRequest *request = (const Shardgrad__V1__OrderRequest *)parts.head;
+    sg_store_acknowledgement answer;
+    sg_status status = sg_store_order(service->store, sg_clock_ms(), request, &err);
+    if (status == SG_OK)
+        sg_store_acknowledge(service->store, request, &answer);
     sg_wire_parts_deinit(&parts);
-    Shardgrad__V1__OrderResponse response = SHARDGRAD__V1__ORDER_RESPONSE__INIT;
-    reply(call, status, &err, &response.base);
+    reply(call, status, &err, &answer.response.base);
 }
 
 static void on_initialize(void *user, sg_rpc_call *call)

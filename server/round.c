@@ -212,6 +212,12 @@ bool sg_round_missing(const sg_round *round, sg_workers *missing)
     return open->n_missing > 0;
 }
 
+uint64_t sg_round_lacks(const sg_round *round, uint32_t worker)
+{
+    uint64_t next = count_of(round, worker).next, collects = round->step + round->closing;
+    return next > collects ? next : collects;
+}
+
 bool sg_round_can_close(const sg_round *round)
 {
     if (round->closing)

@@ -80,6 +80,8 @@ sg_round_verdict sg_round_contribute_and_close(sg_round *round, const sg_round_e
 /* The worker will contribute nothing (more) to this step. A past step: nothing happens. Sync only. */
 void sg_round_excuse(sg_round *round, uint32_t worker, uint64_t step, const sg_round_terms *terms);
 
+/* Sync: the lowest step that is not closed and that this worker has not contributed to. */
+uint64_t sg_round_lacks(const sg_round *round, uint32_t worker);
 bool sg_round_can_close(const sg_round *round);
 void sg_round_begin_close(sg_round *round); /* only if it can */
 void sg_round_end_close(sg_round *round);   /* the next step collects */

@@ -20,6 +20,8 @@
 #include "server/version.h"
 #include "shardgrad/v1/parameter.pb-c.h"
 
+#define SG_STORE_MAX_GROUPS 64u
+
 typedef struct sg_store sg_store;
 
 /* The end of a pull. */
@@ -107,6 +109,15 @@ SG_MUST_USE sg_status sg_store_declare(sg_store *store, const Shardgrad__V1__PsD
 /* End and Excuse may close rounds and so answer pulls. */
 SG_MUST_USE sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Shardgrad__V1__OrderRequest *request,
                                      sg_error *err);
+
+/* What a ps says to an order that was applied. */
+typedef struct sg_store_acknowledgement {
+    Shardgrad__V1__OrderResponse response;
+    Shardgrad__V1__Lacking lacking[SG_STORE_MAX_GROUPS], *list[SG_STORE_MAX_GROUPS];
+} sg_store_acknowledgement;
+/* The answer to `request`, whose end was OK. It points into itself. */
+void sg_store_acknowledge(sg_store *store, const Shardgrad__V1__OrderRequest *request,
+                          sg_store_acknowledgement *acknowledgement);
 
 /* --- data calls --- */
 

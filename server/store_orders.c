@@ -267,3 +267,32 @@ sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Shardgrad__V1__
         follow(store, now_ms, request);
     return status;
 }
+
+void sg_store_acknowledge(sg_store *store, const Shardgrad__V1__OrderRequest *request, sg_store_acknowledgement *a)
+{
+    uint32_t places[SG_STORE_MAX_GROUPS] = {0}; /* 1 + where it is in the list */
+    shardgrad__v1__order_response__init(&a->response);
+    a->response.lacking = a->list;
+    if (request->order_case != SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE || store->options.mode != SG_MODE_SYNC)
+        return;
+    pthread_rwlock_rdlock(&store->lock);
+    for (uint32_t i = 0; i < store->n_slices; i++) {
+        sg_store_slice *slice = &store->slices[i];
+        if (slice->variable->frozen || slice->group >= SG_STORE_MAX_GROUPS)
+            continue;
+        pthread_mutex_lock(&slice->mutex);
+        uint64_t step = sg_round_lacks(&slice->round, request->excuse->worker);
+        pthread_mutex_unlock(&slice->mutex);
+        if (places[slice->group] == 0) {
+            Shardgrad__V1__Lacking *made = &a->lacking[a->response.n_lacking];
+            a->list[a->response.n_lacking++] = made;
+            shardgrad__v1__lacking__init(made);
+            made->group = slice->group;
+            made->step = step;
+            places[slice->group] = (uint32_t)a->response.n_lacking;
+        } else if (step < a->lacking[places[slice->group] - 1].step) {
+            a->lacking[places[slice->group] - 1].step = step;
+        }
+    }
+    pthread_rwlock_unlock(&store->lock);
+}

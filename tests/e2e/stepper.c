@@ -4,8 +4,8 @@
  *
  * Trains `variables` (4) variables of `elems` (16) elements, all 0 at first. The gradient of every element at step s is
  * 1 + 2 * INDEX + s % 3, with weight 1. Prints "training", then "step=S rank=R size=N values=V0,V1,..." after each
- * step, where Vi is the value that all elements of variable i have. It ends after `steps` (20) steps of its own, or
- * before the step `until`. Otherwise:
+ * step, where Vi is the value that all elements of variable i have, or "fenced", or "rolled back", where it came to
+ * that. It ends after `steps` (20) steps of its own, or before the step `until`. Otherwise:
  *     first=N        the first variable has so many elements
  *     from=K         pushes the variables one by one, from the K-th on and round, and waits for them at the end
  *     pause_ms=N     sleeps so long in each step, before it pushes
@@ -161,9 +161,17 @@ static sg_status one_step(stepper *s, sg_step *step, sg_error *err)
     return status;
 }
 
+static void log_line(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    (void)user;
+    if (level >= SG_LOG_INFO)
+        fprintf(stderr, "%s %s\n", event, fields);
+}
+
 static sg_status train(stepper *s, sg_error *err)
 {
-    sg_status status = sg_client_open(&(sg_client_options){.config = s->config, .worker = s->index}, &s->client, err);
+    const sg_client_options options = {.config = s->config, .worker = s->index, .log = log_line};
+    sg_status status = sg_client_open(&options, &s->client, err);
     if (status == SG_OK)
         status = sg_client_declare(s->client, s->variables, s->n_variables, err);
     if (status != SG_OK)
@@ -175,6 +183,10 @@ static sg_status train(stepper *s, sg_error *err)
         if (status != SG_OK || step.number >= s->until)
             break;
         status = one_step(s, &step, err);
+        if (status == SG_FENCED || status == SG_ROLLED_BACK) {
+            say(status == SG_FENCED ? "fenced" : "rolled back");
+            status = SG_OK;
+        }
     }
     return status;
 }

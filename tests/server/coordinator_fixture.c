@@ -30,8 +30,10 @@ void rig_init(rig *r, const char *const settings[])
     r->now_ms = r->tick_ms = 1000;
     r->acknowledge = true;
     r->log = sg_xstrdup("");
-    for (uint32_t ps = 0; ps < RIG_MAX_PS; ps++)
+    for (uint32_t ps = 0; ps < RIG_MAX_PS; ps++) {
         r->lives[ps] = 100 + ps;
+        shardgrad__v1__order_response__init(&r->acknowledgement[ps]);
+    }
 }
 
 static ProtobufCMessage *keep(rig *r, ProtobufCMessage *body)
@@ -116,7 +118,7 @@ static void drain(rig *r)
                 continue;
             r->pending[ps] = false;
             sg_coordinator_on_ordered(r->coordinator, r->now_ms, ps, r->orders[ps][r->n_orders[ps] - 1].life,
-                                      r->silent[ps] ? SG_UNAVAILABLE : SG_OK, "");
+                                      r->silent[ps] ? SG_UNAVAILABLE : SG_OK, "", &r->acknowledgement[ps]);
             moved = true;
         }
     }
@@ -126,7 +128,8 @@ void rig_acknowledge(rig *r, uint32_t ps, sg_status status, const char *message)
 {
     cr_assert(r->pending[ps], "no order is under way to ps %u", ps);
     r->pending[ps] = false;
-    sg_coordinator_on_ordered(r->coordinator, r->now_ms, ps, r->orders[ps][r->n_orders[ps] - 1].life, status, message);
+    sg_coordinator_on_ordered(r->coordinator, r->now_ms, ps, r->orders[ps][r->n_orders[ps] - 1].life, status, message,
+                              &r->acknowledgement[ps]);
     drain(r);
 }
 

@@ -31,6 +31,7 @@ typedef struct rig {
     rig_order orders[RIG_MAX_PS][RIG_MAX_ORDERS]; /* all that were sent */
     uint32_t n_orders[RIG_MAX_PS];
     uint64_t lives[RIG_MAX_PS];
+    Shardgrad__V1__OrderResponse acknowledgement[RIG_MAX_PS]; /* with which each ps answers orders */
     unsigned n_ends;
     sg_status end_status;
     char end_text[SG_ERROR_MESSAGE_BYTES];

@@ -217,7 +217,7 @@ static void answer_order(garbage *g)
     sg_status status = SG_OK;
     if (below(g, 8) == 0)
         status = odd(g, 100) ? SG_INVALID : odd(g, 2) ? SG_UNAVAILABLE : SG_NOT_READY;
-    sg_coordinator_on_ordered(g->coordinator, g->now_ms, ps, life, status, text(g));
+    sg_coordinator_on_ordered(g->coordinator, g->now_ms, ps, life, status, text(g), NULL);
 }
 
 static void learn(garbage *g, uint32_t worker, const ProtobufCMessage *body)
@@ -238,7 +238,7 @@ static void note_order(garbage *g, const sg_coordinator_action *action)
 {
     g->lives[action->ps] = action->life;
     if (g->calm)
-        sg_coordinator_on_ordered(g->coordinator, g->now_ms, action->ps, action->life, SG_OK, "");
+        sg_coordinator_on_ordered(g->coordinator, g->now_ms, action->ps, action->life, SG_OK, "", NULL);
 }
 
 static void drain(garbage *g)

@@ -141,3 +141,122 @@ Test(coordinator_losses, a_new_life_of_the_only_worker_goes_on_after_its_steps)
     cr_assert_eq(order->excuse->n_steps, 1);
     rig_deinit(&r);
 }
+
+/* --- wait --- */
+
+/* The ps says what its slices lack of the worker, in group 0. */
+static void lacks(rig *r, uint64_t step)
+{
+    static Shardgrad__V1__Lacking lacking;
+    static Shardgrad__V1__Lacking *list[] = {&lacking};
+    shardgrad__v1__lacking__init(&lacking);
+    lacking.step = step;
+    r->acknowledgement[0].lacking = list;
+    r->acknowledgement[0].n_lacking = 1;
+}
+
+Test(coordinator_losses,
+     wait_excuses_nobody_and_gives_the_next_life_the_frozen_ticket_of_the_lowest_step_that_is_lacking)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, (const char *[]){"on_worker_loss=wait", NULL}, workers);
+    lacks(&r, 0);
+    live_alone(&r, workers[0], 6000);
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    cr_assert_eq(rig_ordered(&r, 0, EXCUSE, &order), 1);
+    cr_assert_eq(order->excuse->n_steps, 0, "it is only fenced");
+    cr_assert_not_null(strstr(rig_status(&r)->waiting_for, "worker 1 (node1:1001), which was lost, to come again"));
+    uint64_t again = rig_join(&r, 1, 2000);
+    rig_declare(&r, again);
+    const Shardgrad__V1__TicketResponse *ticket = rig_granted(rig_ticket(&r, again, 0, 0, 0));
+    cr_assert_eq(ticket->step->step, 0);
+    cr_assert_eq(ticket->rank, 1);
+    cr_assert_eq(ticket->size, 2);
+    cr_assert_eq(rig_granted(rig_ticket(&r, again, 0, 1, 0))->step->step, 1, "and then the next");
+    cr_assert_eq(members_of(rig_ticket(&r, workers[0], 0, 2, 1)), 3);
+    cr_assert_eq(rig_ordered(&r, 0, EXCUSE, NULL), 1);
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, wait_skips_steps_that_the_lost_life_had_contributed_to)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, (const char *[]){"on_worker_loss=wait", NULL}, workers);
+    lacks(&r, 1);
+    live_alone(&r, workers[0], 6000);
+    uint64_t again = rig_join(&r, 1, 2000);
+    rig_declare(&r, again);
+    cr_assert_eq(rig_granted(rig_ticket(&r, again, 0, 0, 0))->step->step, 1);
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, wait_a_life_that_is_superseded_hands_its_steps_on_too)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, (const char *[]){"on_worker_loss=wait", NULL}, workers);
+    lacks(&r, 0);
+    uint64_t again = rig_join(&r, 1, 2000);
+    rig_declare(&r, again);
+    cr_assert_eq(rig_granted(rig_ticket(&r, again, 0, 0, 0))->step->step, 0);
+    uint64_t third = rig_join(&r, 1, 3000);
+    rig_declare(&r, third);
+    cr_assert_eq(rig_granted(rig_ticket(&r, third, 0, 0, 0))->step->step, 0);
+    cr_assert_eq(rig_leave(&r, third, 1)->status, SG_OK);
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    rig_ordered(&r, 0, EXCUSE, &order);
+    cr_assert_eq(order->excuse->incarnation, third);
+    cr_assert_eq(order->excuse->n_steps, 1, "step 1, which it did not push");
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, wait_gives_no_ticket_before_every_ps_has_said_what_it_lacks)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, (const char *[]){"on_worker_loss=wait", "ps=[\"a:1\",\"b:2\"]", NULL}, workers);
+    lacks(&r, 0);
+    r.silent[1] = true;
+    live_alone(&r, workers[0], 6000);
+    rig_call *hello = rig_hello(&r, 1, 2000);
+    cr_assert(rig_waits(hello));
+    r.silent[1] = false;
+    live_alone(&r, workers[0], 1500);
+    uint64_t again = rig_join(&r, 1, 2000);
+    rig_declare(&r, again);
+    cr_assert_eq(rig_granted(rig_ticket(&r, again, 0, 0, 0))->step->step, 0);
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, wait_ends_the_job_after_start_timeout)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, (const char *[]){"on_worker_loss=wait", "start_timeout_ms=20000", NULL}, workers);
+    live_alone(&r, workers[0], 26000);
+    rig_failed(rig_heartbeat(&r, workers[0]), SG_PEER_LOST, "worker 1 (node1:1001), which was lost, to come again");
+    rig_deinit(&r);
+}
+
+Test(coordinator_losses, a_hello_after_an_incarnation_is_let_in_only_while_the_index_has_no_other)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, NULL, workers);
+    live_alone(&r, workers[0], 6000);
+    Shardgrad__V1__HelloRequest request = SHARDGRAD__V1__HELLO_REQUEST__INIT;
+    request.protocol_version = 1;
+    request.job = r.config->job;
+    request.worker = 1;
+    request.address = (char *)"node1:1001";
+    request.life = 2000;
+    request.after = workers[1];
+    cr_assert_eq(rig_hello_with(&r, &request)->status, SG_OK);
+    cr_assert_eq(rig_hello_with(&r, &request)->status, SG_OK, "a repeat");
+    rig_join(&r, 1, 3000);
+    request.life = 4000;
+    rig_failed(rig_hello_with(&r, &request), SG_FENCED, "has taken the index of this process");
+    rig_deinit(&r);
+}

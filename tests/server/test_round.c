@@ -63,6 +63,22 @@ Test(round, a_repeated_push_counts_once)
     sg_round_deinit(&round);
 }
 
+Test(round, what_it_lacks_of_a_worker_is_the_lowest_step_that_is_open_and_not_contributed_to)
+{
+    sg_round round;
+    sg_round_init(&round, false);
+    cr_assert_eq(sg_round_lacks(&round, 1), 0);
+    contribute(&round, 1, 0, 0x3);
+    cr_assert_eq(sg_round_lacks(&round, 1), 1, "it waits for the other");
+    cr_assert_eq(sg_round_lacks(&round, 0), 0);
+    excuse(&round, 0, 0, 0x3);
+    sg_round_begin_close(&round);
+    cr_assert_eq(sg_round_lacks(&round, 0), 1, "the round closes without it");
+    sg_round_end_close(&round);
+    cr_assert_eq(sg_round_lacks(&round, 0), 1);
+    sg_round_deinit(&round);
+}
+
 Test(round, a_closed_step_is_late_for_who_did_not_count_and_a_future_one_is_early)
 {
     sg_round round;

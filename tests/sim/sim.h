@@ -73,6 +73,7 @@ typedef struct sim_fault {
     sim_fault_kind kind;
     uint32_t target;
     uint64_t at_ms;
+    uint64_t revive_ms; /* KILL_WORKER: its index comes again so long after; 0: never */
     bool happened;
     sim_phase phase;  /* KILL_WORKER: where its process was */
     uint32_t process; /* KILL_WORKER */
@@ -282,7 +283,7 @@ void sim_ps_stop(sim *s, uint32_t ps);
 void sim_ps_kill(sim *s, uint32_t ps);
 void sim_ps_arrive(sim *s, sim_arrival *arrival);
 void sim_ps_gone(sim *s, sim_arrival *arrival); /* its caller has given it up */
-void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *text);
+void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *text, const ProtobufCMessage *reply);
 void sim_ps_drain(sim *s, sim_ps *ps); /* does what the coordinator wants done */
 void sim_ps_end(sim *s, sim_ps *ps, sg_status status, const char *text, uint64_t linger_ms);
 

@@ -48,7 +48,7 @@ static void hand_back(sim *s, sim_call *call, sg_status status, const char *text
     else if (call->sender == SIM_FROM_PS)
         sim_register_answered(s, call, status, text);
     else
-        sim_ps_ordered(s, call, status, text);
+        sim_ps_ordered(s, call, status, text, reply);
 }
 
 static void on_reply(sim *s, const sim_event *event)

@@ -81,7 +81,8 @@ void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__Ticket
         check_alone(s, record, incarnation, step->step);
     if (!sg_workers_has(&members, index) || ticket->rank != sg_workers_rank(&members, index))
         sim_fail(s, "worker %" PRIu32 " got rank %" PRIu32 " of a step of others", index, ticket->rank);
-    if (record->incarnations[index] != 0 && record->incarnations[index] != incarnation)
+    bool handed_on = s->scenario.on_loss == SG_WORKER_LOSS_WAIT && incarnation > record->incarnations[index];
+    if (record->incarnations[index] != 0 && record->incarnations[index] != incarnation && !handed_on)
         sim_fail(s, "group %" PRIu32 ", step %" PRIu64 " was given to two lives of worker %" PRIu32, step->group,
                  step->step, index);
     const bool is_new = record->incarnations[index] == 0;
@@ -152,12 +153,25 @@ static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fr
     }
 }
 
+/* Sync: slices that an earlier life of the index has contributed to the step. */
+static uint64_t counted_before(sim *s, const Shardgrad__V1__PushRequest *push)
+{
+    const sim_step_record *record = record_of(s, push->step->group, push->steps[0]);
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < record->n_contributions && !s->scenario.async; i++) {
+        const sim_contribution *one = &record->contributions[i];
+        if (one->index == push->worker && one->incarnation != push->incarnation)
+            bits |= one->counted;
+    }
+    return bits;
+}
+
 /* A store has answered a push: with OK every slice of it counts, but those that it refused; else none. */
 void sim_oracle_pushed(sim *s, const sim_call *call, sg_status status, const uint32_t *refused, size_t n_refused)
 {
     const Shardgrad__V1__PushRequest *push = (const Shardgrad__V1__PushRequest *)call->body;
     sim_contribution *contribution = contribution_of(s, push);
-    uint64_t fresh = bits_of(push) & ~contribution->counted;
+    uint64_t fresh = bits_of(push) & ~contribution->counted & ~counted_before(s, push);
     if (status != SG_OK)
         return;
     for (size_t i = 0; i < n_refused; i++) {

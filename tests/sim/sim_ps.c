@@ -157,12 +157,13 @@ static void arrive_at_coordinator(sim *s, sim_ps *ps, sim_arrival *arrival)
     sim_ps_drain(s, ps);
 }
 
-void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *text)
+void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *text, const ProtobufCMessage *reply)
 {
     sim_ps *ps = &s->ps[0];
     if (!ps->running || ps->life != call->sender_life || ps->coordinator == NULL)
         return;
-    sg_coordinator_on_ordered(ps->coordinator, s->now_ms, call->to, call->number, status, text);
+    sg_coordinator_on_ordered(ps->coordinator, s->now_ms, call->to, call->number, status, text,
+                              (const Shardgrad__V1__OrderResponse *)reply);
     sim_ps_drain(s, ps);
 }
 
@@ -216,16 +217,19 @@ static void arrive_order(sim *s, sim_ps *ps, sim_arrival *arrival)
 {
     sg_error err = {.message = ""};
     sg_status status;
+    sg_store_acknowledgement answer;
+    shardgrad__v1__order_response__init(&answer.response);
     if (arrival->call->body->descriptor == &shardgrad__v1__ps_declare_request__descriptor) {
         status = sg_store_declare(ps->store, (const Shardgrad__V1__PsDeclareRequest *)arrival->call->body, &err);
     } else {
         const Shardgrad__V1__OrderRequest *request = (const Shardgrad__V1__OrderRequest *)arrival->call->body;
         status = sg_store_order(ps->store, s->now_ms, request, &err);
-        if (status == SG_OK)
+        if (status == SG_OK) {
+            sg_store_acknowledge(ps->store, request, &answer);
             sim_oracle_ordered(s, arrival->call->to, request);
+        }
     }
-    Shardgrad__V1__OrderResponse response = SHARDGRAD__V1__ORDER_RESPONSE__INIT;
-    sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &response.base : NULL);
+    sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &answer.response.base : NULL);
 }
 
 static void arrive_initialize(sim *s, sim_ps *ps, sim_arrival *arrival)

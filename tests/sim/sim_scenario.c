@@ -26,7 +26,8 @@ const sg_variable *sim_scenario_variables(const sim *s, size_t *n)
 static void choose_config(sim *s)
 {
     const sim_scenario *scenario = &s->scenario;
-    static const char *const losses[] = {[SG_WORKER_LOSS_CONTINUE] = "continue", [SG_WORKER_LOSS_ABORT] = "abort"};
+    static const char *const losses[] = {
+        [SG_WORKER_LOSS_CONTINUE] = "continue", [SG_WORKER_LOSS_WAIT] = "wait", [SG_WORKER_LOSS_ABORT] = "abort"};
     char workers[8], min_workers[8], message_bytes[16], every[16], staleness[8], ps[64];
     snprintf(workers, sizeof workers, "%" PRIu32, scenario->n_workers);
     snprintf(min_workers, sizeof min_workers, "%" PRIu32, scenario->min_workers);
@@ -96,6 +97,9 @@ static sim_fault choose_fault(sim *s)
     sim_fault fault = {.kind = (sim_fault_kind)sim_below(s, SIM_N_FAULTS), .at_ms = sim_below(s, 3500)};
     switch (fault.kind) {
     case SIM_FAULT_KILL_WORKER:
+        fault.revive_ms = sim_chance(s, 300) ? 0 : 1 + sim_below(s, sim_chance(s, 500) ? 500 : 6000);
+        fault.target = (uint32_t)sim_below(s, scenario->n_workers + scenario->n_joiners);
+        break;
     case SIM_FAULT_SUPERSEDE:
         fault.target = (uint32_t)sim_below(s, scenario->n_workers + scenario->n_joiners);
         break;
@@ -114,6 +118,7 @@ static sim_fault choose_fault(sim *s)
 }
 
 static void on_fault(sim *s, const sim_event *event);
+static void on_revive(sim *s, const sim_event *event);
 
 static void on_ps_start(sim *s, const sim_event *event)
 {
@@ -157,7 +162,7 @@ void sim_scenario_choose(sim *s)
         scenario->worker_start_ms[i] = sim_below(s, i < scenario->n_workers ? spread_ms : 2000);
         scenario->quota[i] = (uint32_t)sim_below(s, 8); /* 0: it leaves at once */
     }
-    scenario->on_loss = sim_chance(s, 300) ? SG_WORKER_LOSS_ABORT : SG_WORKER_LOSS_CONTINUE;
+    scenario->on_loss = (sg_worker_loss)sim_below(s, SG_WORKER_LOSS_ABORT + 1);
     scenario->min_workers = 1 + sim_chance(s, 300);
     scenario->n_faults = sim_chance(s, 500) ? 0 : 1 + sim_chance(s, 250);
     for (uint32_t i = 0; i < scenario->n_faults; i++)
@@ -183,6 +188,20 @@ static void kill_worker(sim *s, sim_fault *fault)
     fault->phase = worker->phase;
     fault->process = worker->number;
     sim_worker_kill(s, worker);
+    if (fault->revive_ms == 0)
+        return;
+    s->n_to_start++;
+    sim_at(s, s->now_ms + fault->revive_ms, on_revive, fault, 0);
+}
+
+static void on_revive(sim *s, const sim_event *event)
+{
+    const sim_fault *fault = event->subject;
+    const sim_worker *worker = newest_process(s, fault->target);
+    s->n_to_start--;
+    s->idle_since_ms = s->now_ms;
+    if (!worker->running && s->n_workers < SIM_MAX_WORKERS)
+        sim_worker_start(s, fault->target);
 }
 
 static void supersede(sim *s, sim_fault *fault)
@@ -293,7 +312,8 @@ static void judge_loss(sim *s, const sim_fault *fault)
             sim_fail(s, "worker %" PRIu32 " ended with %s and did not hear of worker %" PRIu32 ": %s", worker->index,
                      sg_status_name(worker->status), fault->target, worker->text);
     }
-    if (s->job_status == SG_OK ? n_gave_up > 0 : n_gave_up >= s->scenario.min_workers)
+    bool waits = s->scenario.on_loss == SG_WORKER_LOSS_WAIT && !s->scenario.async;
+    if (s->job_status == SG_OK ? n_gave_up > 0 : !waits && n_gave_up >= s->scenario.min_workers)
         sim_fail(s, "worker %" PRIu32 " was killed, %" PRIu32 " others gave up and the job ended with %s: %s",
                  fault->target, n_gave_up, sg_status_name(s->job_status), s->job_text);
     if (s->job_status != SG_OK && (s->job_status != SG_PEER_LOST || !names(s->job_text, "worker", fault->target)))
@@ -301,16 +321,31 @@ static void judge_loss(sim *s, const sim_fault *fault)
                  sg_status_name(s->job_status), s->job_text);
 }
 
-/* A worker that trained vanished: by on_worker_loss. abort: the job has failed, and said which. */
+/* wait: everybody does its quota if the lost one has come again, and the job names it if it has not. */
+static void judge_awaited(sim *s, const sim_fault *fault)
+{
+    if (fault->revive_ms > 0 && s->job_status != SG_OK)
+        sim_fail(s, "worker %" PRIu32 " came again and the job ended with %s: %s", fault->target,
+                 sg_status_name(s->job_status), s->job_text);
+    if (fault->revive_ms == 0 && s->job_ended && s->job_status == SG_OK)
+        sim_fail(s, "nobody waited for worker %" PRIu32 ", which was killed", fault->target);
+    judge_loss(s, fault);
+}
+
+/* A worker that trained vanished: by on_worker_loss. abort: the job has failed, and said which, unless it came again
+ * before it was missed. */
 static void judge_killed_worker(sim *s, const sim_fault *fault)
 {
     bool trained = fault->phase >= SIM_FETCHING && fault->phase < SIM_LEAVING;
     if (!trained)
         return;
-    if (s->scenario.on_loss == SG_WORKER_LOSS_CONTINUE) {
+    sg_worker_loss on_loss = s->scenario.on_loss;
+    if (on_loss == SG_WORKER_LOSS_WAIT && !s->scenario.async)
+        judge_awaited(s, fault);
+    if (on_loss == SG_WORKER_LOSS_CONTINUE || (on_loss == SG_WORKER_LOSS_WAIT && s->scenario.async))
         judge_loss(s, fault);
+    if (on_loss != SG_WORKER_LOSS_ABORT || (fault->revive_ms > 0 && s->job_status == SG_OK))
         return;
-    }
     if (s->job_status != SG_PEER_LOST || !names(s->job_text, "worker", fault->target))
         sim_fail(s, "worker %" PRIu32 " was killed while it trained and the job ended with %s: %s", fault->target,
                  sg_status_name(s->job_status), s->job_text);

@@ -139,3 +139,67 @@ Test(session_back, a_job_that_was_started_anew_with_another_plan_is_refused)
     cr_assert_eq(sg_session_failed(p.session, &err), SG_CONFIG);
     cr_assert(strstr(err.message, "slice_bytes") != NULL, "%s", err.message);
 }
+
+/* --- fenced --- */
+
+static void fence(void)
+{
+    const sg_step step = peer_step(&p, 0);
+    uint64_t push;
+    cr_assert_eq(sg_session_push(p.session, p.now_ms, UINT64_MAX, &step, 1, peer_slices, 4, &push, NULL), SG_OK);
+    sg_session_action call = peer_take(&p, SG_SESSION_PUSH);
+    peer_fail(&p, &call, SG_FENCED, "worker 1 was given up for lost");
+    peer_expect(&p, push, SG_FENCED);
+    while (p.n_calls > 0) { /* of the incarnation that was fenced */
+        call = p.calls[0];
+        sg_session_action taken = peer_take(&p, call.method);
+        peer_fail(&p, &taken, SG_CANCELLED, "cancelled");
+    }
+}
+
+Test(session_back, one_that_was_fenced_comes_again_as_a_new_life_that_names_its_last_incarnation)
+{
+    fence();
+    peer_advance(&p, PEER_LEASE_MS);
+    cr_assert_eq(p.n_calls, 0, "it says nothing before it is told to");
+    const uint64_t resume = sg_session_resume(p.session, p.now_ms, UINT64_MAX);
+    sg_session_action call = peer_take(&p, SG_SESSION_HELLO);
+    const Shardgrad__V1__HelloRequest *request = (const Shardgrad__V1__HelloRequest *)call.body;
+    cr_assert_neq(request->life, 77);
+    cr_assert_eq(request->after, PEER_INCARNATION);
+    cr_assert_eq(request->generation, 0);
+    answer_hello(&call, 1, "ps:2");
+    call = peer_take(&p, SG_SESSION_DECLARE);
+    Shardgrad__V1__DeclareResponse declared = SHARDGRAD__V1__DECLARE_RESPONSE__INIT;
+    peer_answer(&p, &call, &declared.base);
+    while (peer_count(&p, SG_SESSION_PULL) > 0) {
+        call = peer_take(&p, SG_SESSION_PULL);
+        peer_fail(&p, &call, SG_LATE, "version 0 is gone");
+    }
+    peer_expect(&p, resume, SG_OK);
+    cr_assert_eq(peer_step(&p, 5).number, 5);
+}
+
+Test(session_back, one_whose_index_another_process_has_is_fenced_for_good)
+{
+    fence();
+    const uint64_t resume = sg_session_resume(p.session, p.now_ms, UINT64_MAX);
+    sg_session_action call = peer_take(&p, SG_SESSION_HELLO);
+    peer_fail(&p, &call, SG_FENCED, "worker 1 (elsewhere:1) has taken the index of this process: end");
+    peer_expect(&p, resume, SG_FENCED);
+    cr_assert_not(sg_session_is_back(p.session));
+    cr_assert_eq(sg_session_failed(p.session, NULL), SG_FENCED);
+}
+
+Test(session_back, a_process_that_stood_still_does_not_take_its_peers_for_lost)
+{
+    const uint64_t first = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices, 1);
+    const uint64_t second = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices + 1, 1);
+    sg_session_action a = peer_take(&p, SG_SESSION_PULL), b = peer_take(&p, SG_SESSION_PULL);
+    p.now_ms += 3 * PEER_LEASE_MS;
+    peer_fail(&p, &a, SG_TIMEOUT, "deadline");
+    peer_fail(&p, &b, SG_TIMEOUT, "deadline");
+    cr_assert_null(peer_done(&p, first));
+    cr_assert_null(peer_done(&p, second));
+    cr_assert_eq(sg_session_failed(p.session, NULL), SG_OK);
+}

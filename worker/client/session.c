@@ -343,6 +343,7 @@ static void due_find(sg_session *session)
 
 void sg_session_tick(sg_session *session, uint64_t now_ms)
 {
+    sg_session_look_at_clock(session, now_ms);
     for (sg_session_task *task = TAILQ_FIRST(&session->tasks); task != NULL;) {
         if (task->deadline_ms > now_ms) {
             if (task->warn_ms <= now_ms)

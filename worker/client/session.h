@@ -13,7 +13,8 @@
  *     this one is finished, and the values of a step are asked for anew where those that are here may be too old;
  *   - Leave goes out only after all pushes are acknowledged, or, where they were cancelled, their calls have ended, and
  *     says how far they went;
- *   - FENCED from anyone ends everything;
+ *   - FENCED from anyone ends everything with FENCED: its incarnation does and says nothing more. The owner may let it
+ *     come again, as a new life that never contests another's place (sg_session_resume);
  *   - ROLLED_BACK from anyone, or, where the cluster recovers, a ps that falls silent, ends what is under way with
  *     ROLLED_BACK: the session says hello again, and waits for sg_session_resume to declare again;
  *   - a push for which the ps has no room is sent again, and before it the one of the slice that all wait for.
@@ -97,8 +98,8 @@ void sg_session_destroy(sg_session *session); /* NULL is fine */
  * tasks may be under way. deadline_ms is absolute (UINT64_MAX: none); a task that passes it ends with TIMEOUT and a
  * message that says for whom it waited. Calls of a task that has ended are to be cancelled by the owner; their replies
  * are still to be reported, and are ignored.
- * Once one has failed with FENCED, PEER_LOST or STOPPED all others fail the same way, now and later; so with
- * ROLLED_BACK, until sg_session_resume has ended well. */
+ * Once one has failed with PEER_LOST or STOPPED all others fail the same way, now and later; so with ROLLED_BACK and
+ * FENCED, until sg_session_resume has ended well. */
 
 /* Ends with UNAVAILABLE, not TIMEOUT, where the coordinator never answered. */
 uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
@@ -106,9 +107,10 @@ uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline
 SG_MUST_USE sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t deadline_ms,
                                          const sg_variable *variables, size_t n_variables, uint64_t *task,
                                          sg_error *err);
-/* The job went on in another generation, or will: nothing can be begun but this. Ends well when the session has joined
- * and declared again, which may bring initial values as sg_session_declare does; a further ROLLED_BACK on the way only
- * begins it anew. No call of an earlier task may be under way. */
+/* The job went on in another generation, or will, or without this worker, which was fenced: nothing can be begun but
+ * this. Ends well when the session has joined and declared again, which may bring initial values as sg_session_declare
+ * does; a further ROLLED_BACK on the way only begins it anew. FENCED, for good, where another life has this worker's
+ * index. No call of an earlier task may be under way. */
 uint64_t sg_session_resume(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
 bool sg_session_is_back(const sg_session *session);
 /* DONE carries the step. The ticket after it is asked for in the background (calls of task 0) or with a push_pull,

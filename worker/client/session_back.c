@@ -3,7 +3,11 @@
  * When the job goes on in another generation, or a ps has fallen silent in a cluster that recovers, nothing that is
  * under way means anything any more: every task ends with ROLLED_BACK, save a declaration, which begins anew. The
  * session says hello again by itself, so that it keeps its place; it declares again when its owner is ready
- * (sg_session_resume), because values may come with that. */
+ * (sg_session_resume), because values may come with that.
+ *
+ * One whose incarnation was fenced, because it was given up for lost, ends everything with FENCED and falls silent. Its
+ * owner may let it come again: then it says hello as a new life, naming the incarnation that it had, and where another
+ * process has the index by then it has failed for good. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -20,7 +24,7 @@ sg_status sg_session_stands(const sg_session *session, sg_error *err)
     const sg_status status = sg_session_failed(session, err);
     if (status != SG_OK || session->back == SG_SESSION_STANDS)
         return status;
-    return sg_error_set(err, SG_ROLLED_BACK, "%s", session->back_text);
+    return sg_error_set(err, session->back == SG_SESSION_FENCED ? SG_FENCED : SG_ROLLED_BACK, "%s", session->back_text);
 }
 
 /* --- forgetting ------------------------------------------------------------------------------------------------ */
@@ -60,22 +64,40 @@ sg_session_task *sg_session_back_task(const sg_session *session)
     return task;
 }
 
-static void tasks_end(sg_session *session)
+static void tasks_end(sg_session *session, sg_status status)
 {
     for (sg_session_task *task = TAILQ_FIRST(&session->tasks); task != NULL;) {
-        if (task->kind == SG_SESSION_TASK_DECLARE) {
+        if (task->kind == SG_SESSION_TASK_DECLARE && status == SG_ROLLED_BACK) {
             task->attempt = 0;
             task = TAILQ_NEXT(task, link);
         } else {
-            sg_session_task_end(session, task, NULL, SG_ROLLED_BACK, "%s", session->back_text);
+            sg_session_task_end(session, task, NULL, status, "%s", session->back_text);
             task = TAILQ_FIRST(&session->tasks); /* others may have ended with it */
         }
     }
 }
 
+static void say_hello(sg_session *session, uint64_t now_ms)
+{
+    session->back = SG_SESSION_BACK_HELLO;
+    session->back_until_ms = now_ms + session->start_timeout_ms;
+    sg_session_hello_ask(session, NULL);
+    sg_session_due(session, session->back_until_ms);
+}
+
+/* As a new life, which takes the place of its own last one alone. */
+static void come_again(sg_session *session, uint64_t now_ms)
+{
+    session->after = session->hello->incarnation;
+    do
+        session->life = sg_session_random(session);
+    while (session->life == 0);
+    say_hello(session, now_ms);
+}
+
 void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text)
 {
-    if (session->failed != SG_OK || session->back == SG_SESSION_BACK_HELLO)
+    if (session->failed != SG_OK || session->back == SG_SESSION_BACK_HELLO || session->back == SG_SESSION_FENCED)
         return;
     if (session->leaving) { /* nobody waits for what it would still do */
         sg_session_fail(session, SG_ROLLED_BACK, text);
@@ -86,14 +108,32 @@ void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text
                    sg_log_quote(text, quoted, sizeof quoted));
     sg_session_text_set(&session->back_text, text);
     session->back = SG_SESSION_BACK_HELLO;
-    session->back_until_ms = now_ms + session->start_timeout_ms;
     session->heartbeat_ms = SG_SESSION_NEVER;
     session->resting = session->rest_told = false;
     sg_session_requests_drop_all(session);
-    tasks_end(session);
+    tasks_end(session, SG_ROLLED_BACK);
     steps_forget(session);
-    sg_session_hello_ask(session, NULL);
-    sg_session_due(session, session->back_until_ms);
+    say_hello(session, now_ms);
+}
+
+void sg_session_fence(sg_session *session, const char *text)
+{
+    bool declared = session->state == SG_SESSION_DECLARED || session->back != SG_SESSION_STANDS;
+    if (session->failed != SG_OK || session->back == SG_SESSION_FENCED)
+        return;
+    if (session->leaving || !declared) {
+        sg_session_fail(session, SG_FENCED, text);
+        return;
+    }
+    char quoted[SG_ERROR_MESSAGE_BYTES];
+    sg_session_log(session, SG_LOG_WARN, "fenced", "incarnation=%" PRIx64 " reason=%s", session->hello->incarnation,
+                   sg_log_quote(text, quoted, sizeof quoted));
+    sg_session_text_set(&session->back_text, text);
+    session->back = SG_SESSION_FENCED;
+    session->heartbeat_ms = SG_SESSION_NEVER;
+    sg_session_requests_drop_all(session);
+    tasks_end(session, SG_FENCED);
+    steps_forget(session);
 }
 
 /* --- coming again ---------------------------------------------------------------------------------------------- */
@@ -143,6 +183,7 @@ void sg_session_back_joined(sg_session *session, uint64_t now_ms, const Shardgra
     session->hello = (Shardgrad__V1__HelloResponse *)sg_wire_head_copy(&hello->base);
     peers_renew(session, now_ms);
     session->heartbeat_ms = now_ms + hello->lease_ms / 3;
+    session->after = 0;
     sg_session_log(session, SG_LOG_INFO, "joined_again",
                    "worker=%" PRIu32 " incarnation=%" PRIx64 " generation=%" PRIu64, session->worker,
                    hello->incarnation, hello->generation);
@@ -177,6 +218,8 @@ uint64_t sg_session_resume(sg_session *session, uint64_t now_ms, uint64_t deadli
         declare_again(session, task);
     else
         session->state = SG_SESSION_DECLARING;
+    if (session->back == SG_SESSION_FENCED)
+        come_again(session, now_ms);
     sg_session_send_due(session, now_ms);
     return number;
 }

@@ -354,7 +354,7 @@ static bool ends_everything(sg_session_method method, sg_status status)
         return false;
     if (status == SG_STOPPED)
         return method != SG_SESSION_TICKET && method != SG_SESSION_HEARTBEAT;
-    return status == SG_FENCED || status == SG_PEER_LOST;
+    return status == SG_PEER_LOST;
 }
 
 /* The request has been released and ended. */
@@ -366,6 +366,8 @@ static void settle(sg_session *session, uint64_t now_ms, sg_session_request *req
         push_lost(session, request);
     if (status == SG_ROLLED_BACK && request->method != SG_SESSION_HELLO)
         sg_session_roll_back(session, now_ms, text);
+    else if (status == SG_FENCED && request->method != SG_SESSION_HELLO && request->method != SG_SESSION_LEAVE)
+        sg_session_fence(session, text);
     else if (ends_everything(request->method, status))
         sg_session_fail(session, status, text);
     else if (status == SG_OK)
@@ -403,9 +405,23 @@ static void call_ended(sg_session *session, uint64_t now_ms, sg_session_request 
     }
 }
 
+/* Heartbeats and their deadlines see to it that it is told the time every third of a lease. If it was not, its process
+ * stood still, and who did not answer meanwhile need not be silent. */
+void sg_session_look_at_clock(sg_session *session, uint64_t now_ms)
+{
+    const bool stood_still = session->hello != NULL && now_ms > session->seen_ms + session->hello->lease_ms / 2;
+    session->seen_ms = now_ms;
+    for (uint32_t ps = 0; stood_still && ps <= session->n_ps; ps++) {
+        session->peers[ps].heard_ms = now_ms;
+        session->peers[ps].silent_since_ms = SG_SESSION_NEVER;
+        session->peers[ps].n_unanswered = 0;
+    }
+}
+
 void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg_status status, const char *error,
                          const ProtobufCMessage *reply)
 {
+    sg_session_look_at_clock(session, now_ms);
     sg_session_request *request = sg_slots_get(&session->requests_by_call, call);
     if (request != NULL)
         sg_slots_remove(&session->requests_by_call, call);

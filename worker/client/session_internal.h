@@ -196,9 +196,10 @@ typedef enum sg_session_state {
     SG_SESSION_LEFT,
 } sg_session_state;
 
-/* How far a session is that was rolled back. */
+/* How far a session is that was rolled back, or fenced. */
 typedef enum sg_session_back {
     SG_SESSION_STANDS,
+    SG_SESSION_FENCED,       /* its incarnation does nothing more; it says hello as another when it is told to */
     SG_SESSION_BACK_HELLO,   /* it says hello again */
     SG_SESSION_BACK_DECLARE, /* it has joined, and declares when it is told to */
 } sg_session_back;
@@ -218,8 +219,10 @@ struct sg_session {
     sg_status failed;        /* OK, or that with which everything ends from now on */
     char *failed_text;
     sg_session_back back;
-    char *back_text;                        /* why */
-    uint64_t back_until_ms;                 /* the coordinator must have said something by then */
+    uint64_t after;         /* incarnation that it had when it was fenced, until hello is answered; 0: none */
+    uint64_t seen_ms;       /* when it was last told the time */
+    char *back_text;        /* why */
+    uint64_t back_until_ms; /* the coordinator must have said something by then */
     char waits_for[SG_ERROR_MESSAGE_BYTES]; /* the answer of sg_session_waiting_for */
 
     Shardgrad__V1__HelloResponse *hello;
@@ -310,6 +313,8 @@ void sg_session_requests_destroy(sg_session *session);
 void sg_session_send_due(sg_session *session, uint64_t now_ms);
 /* Emits CALL for this one, which is active. */
 void sg_session_request_send(sg_session *session, sg_session_request *request, uint64_t now_ms);
+/* Forgives peers what they did not say while the process stood still. */
+void sg_session_look_at_clock(sg_session *session, uint64_t now_ms);
 sg_session_peer *sg_session_peer_of(sg_session *session, uint32_t target);
 void sg_session_peer_init(sg_session_peer *peer, const char *address);
 
@@ -388,6 +393,8 @@ void sg_session_declare_ask(sg_session *session, sg_session_task *task);
 
 /* The generation has passed, or this worker has given it up. `text` says why. */
 void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text);
+/* Its incarnation was fenced: what is under way ends with FENCED, and so does everything until sg_session_resume. */
+void sg_session_fence(sg_session *session, const char *text);
 /* Hello was answered once more. */
 void sg_session_back_joined(sg_session *session, uint64_t now_ms, const Shardgrad__V1__HelloResponse *hello);
 void sg_session_hello_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
@@ -395,7 +402,7 @@ void sg_session_hello_refused(sg_session *session, uint64_t now_ms, sg_session_r
 /* That declares, if only once hello was answered; NULL: none. */
 sg_session_task *sg_session_back_task(const sg_session *session);
 void sg_session_back_tick(sg_session *session, uint64_t now_ms);
-/* OK; ROLLED_BACK while it is not as it was declared; that with which everything ended. */
+/* OK; ROLLED_BACK or FENCED while it is not as it was declared; that with which everything ended. */
 SG_MUST_USE sg_status sg_session_stands(const sg_session *session, sg_error *err);
 
 /* --- session_tickets.c ---------------------------------------------------------------------------------------- */

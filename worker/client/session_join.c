@@ -29,7 +29,8 @@ void sg_session_hello_ask(sg_session *session, sg_session_task *task)
     hello.n_settings = session->n_settings;
     hello.settings = session->setting_list;
     hello.address = session->address;
-    hello.generation = session->hello == NULL ? 0 : session->hello->generation;
+    hello.generation = session->hello == NULL || session->after != 0 ? 0 : session->hello->generation;
+    hello.after = session->after;
     sg_session_request_add(session, task, SG_SESSION_HELLO, SG_SESSION_COORDINATOR, &hello.base);
 }
 
@@ -211,7 +212,8 @@ void sg_session_leave_due(sg_session *session)
     if (task == NULL || task->n_requests > 0)
         return;
     hopeless_drop(session);
-    if (session->hello == NULL || (session->failed != SG_OK && session->failed != SG_STOPPED))
+    if (session->hello == NULL || session->back == SG_SESSION_FENCED ||
+        (session->failed != SG_OK && session->failed != SG_STOPPED))
         sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
     else if (session->n_pushes == 0)
         leave_ask(session, task);

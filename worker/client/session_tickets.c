@@ -215,7 +215,7 @@ void sg_session_ticket_lost(sg_session *session, uint32_t index)
 {
     const sg_session_group *group = &session->groups[index];
     const sg_session_held *lost = held_lost(group);
-    if (lost != NULL && group->task != NULL && session->failed == SG_OK)
+    if (lost != NULL && group->task != NULL && sg_session_stands(session, NULL) == SG_OK)
         sg_session_task_end(session, group->task, NULL, SG_INVALID, LOST_FORMAT, lost->ticket->step.step, index);
 }
 

@@ -28,7 +28,9 @@ struct sg_trainer {
     sg_step step; /* the newest ticket */
     sg_step sent; /* the step before, whose values may be on their way */
     bool has_sent;
-    uint64_t epoch; /* that was begun last */
+    bool begun;           /* the newest step was begun, so that what ended since may be done again */
+    uint64_t incarnation; /* under which it was begun */
+    uint64_t epoch;       /* that was begun last */
     sg_summary_losses losses;
     uint64_t started_ns, ended_ns; /* of the first step and of the last */
     char initial_sha256[SG_WORKLOAD_HASH_BYTES];
@@ -156,12 +158,34 @@ static void note_start(sg_trainer *t)
                 t->step.size);
 }
 
+/* What was under way for another incarnation has come to nothing. */
+static void forget_sent(sg_trainer *t)
+{
+    sg_exchange_reset(t->exchange);
+    t->has_sent = false;
+}
+
+static sg_status begin_step(sg_trainer *t, sg_client *client, sg_error *err)
+{
+    t->step.values_later = true;
+    t->begun = false;
+    sg_status status = sg_client_begin_step(client, &t->step, err);
+    if (status != SG_OK)
+        return status;
+    t->begun = true;
+    sg_client_info info;
+    sg_client_get_info(client, &info);
+    if (info.incarnation != t->incarnation)
+        forget_sent(t);
+    t->incarnation = info.incarnation;
+    return SG_OK;
+}
+
 /* Until a ticket beyond the last step comes, which is never pushed. */
 static sg_status train_on(sg_trainer *t, sg_client *client, sg_error *err)
 {
     for (uint64_t last = 0;; last = t->step.number) {
-        t->step.values_later = true;
-        sg_status status = sg_client_begin_step(client, &t->step, err);
+        sg_status status = begin_step(t, client, err);
         if (status != SG_OK)
             return status;
         note_start(t);
@@ -175,14 +199,14 @@ static sg_status train_on(sg_trainer *t, sg_client *client, sg_error *err)
     }
 }
 
-/* The loop of shardgrad/client.h. Where the job went back, so does this: what is computed depends on the step alone. */
+/* The loop of shardgrad/client.h. Where the job went back, or on without this worker, so does this: what is computed
+ * depends on the step alone. */
 static sg_status train(sg_trainer *t, sg_client *client, sg_error *err)
 {
     sg_status status = train_on(t, client, err);
-    while (status == SG_ROLLED_BACK) {
-        sg_log_warn(t->options.log, "rolled_back", "step=%" PRIu64, t->step.number);
-        sg_exchange_reset(t->exchange);
-        t->has_sent = false;
+    while (status == SG_ROLLED_BACK || (status == SG_FENCED && t->begun)) {
+        sg_log_warn(t->options.log, status == SG_FENCED ? "fenced" : "rolled_back", "step=%" PRIu64, t->step.number);
+        forget_sent(t);
         status = train_on(t, client, err);
     }
     t->ended_ns = sg_clock_ns();

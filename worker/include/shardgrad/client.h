@@ -27,11 +27,15 @@
  * for the calls that return an op, until sg_op_wait has returned anything but SG_TIMEOUT or SG_WAITING, or
  * sg_op_destroy has returned: on success, failure, cancel and time-out alike.
  *
- * Errors. Codes worth a branch: SG_TIMEOUT (a deadline passed; the op lives on), SG_FENCED (another process has
- * taken this worker index: end, exit 75), SG_PEER_LOST (a worker or a ps died and the job with it), SG_UNAVAILABLE
- * (nobody answers), SG_MISMATCH (the cluster trains other variables), SG_DENIED (certificate, token or role),
- * SG_ROLLED_BACK (below). Once a client has failed with FENCED, PEER_LOST or STOPPED every later call fails the same
- * way and only sg_client_close is left.
+ * Errors. Codes worth a branch: SG_TIMEOUT (a deadline passed; the op lives on), SG_FENCED (below), SG_PEER_LOST (a
+ * worker or a ps died and the job with it), SG_UNAVAILABLE (nobody answers), SG_MISMATCH (the cluster trains other
+ * variables), SG_DENIED (certificate, token or role), SG_ROLLED_BACK (below). Once a client has failed with PEER_LOST
+ * or STOPPED every later call fails the same way and only sg_client_close is left.
+ *
+ * SG_FENCED: the cluster gave this worker up for lost (it stood still for longer than the lease), or another process
+ * has taken its index. Every op that was under way has ended so, what was not acknowledged counts no more, and all but
+ * begin_step fail so. sg_client_begin_step comes again as a new life, and returns SG_FENCED itself where another
+ * process has the index: then end, exit 75.
  *
  * SG_ROLLED_BACK: a ps was lost, and with it what it held; the message names it. The job goes on from the newest
  * checkpoint, or, before the first step, begins again. Every op that was under way has ended so, and all but begin_step
