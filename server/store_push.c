@@ -80,7 +80,8 @@ static sg_status check_shape(const sg_store_push_state *p, sg_error *err)
 static sg_status find_item(sg_store_push_state *p, size_t i, uint64_t *want_bytes, sg_error *err)
 {
     sg_store_item *item = &p->items[i];
-    item->look = item->finite = item->can_wait = false;
+    item->look = item->finite = item->can_wait = item->refused = false;
+    item->room_bytes = 0;
     item->copy = NULL;
     sg_status status = sg_store_find_slice(p->store, p->request->slices[i], &item->slice, err);
     if (status != SG_OK)
