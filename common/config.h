@@ -69,6 +69,8 @@ typedef struct sg_config {
         uint64_t every; /* 0: none on the way */
         uint64_t keep;  /* 3 */
     } checkpoint;
+    char *restore;     /* "latest", "none", or an iteration in decimal */
+    uint64_t restarts; /* 0 */
     struct {
         char *name;               /* "mlp" */
         sg_config_numbers hidden; /* widths of the hidden layers; [512, 512] */

@@ -192,6 +192,16 @@ static sg_status check_security(const check *in)
     return SG_OK;
 }
 
+static sg_status check_restore(const check *in)
+{
+    const char *what = in->config->restore;
+    bool is_number = what[0] != '\0' && strspn(what, "0123456789") == strlen(what) && strlen(what) < 20;
+    if (is_number || strcmp(what, "latest") == 0 || strcmp(what, "none") == 0)
+        return SG_OK;
+    return sg_config_fault(place_of_key(in, "restore"), "restore", in->err,
+                           "'%.40s' is not one of latest, none, or the iteration of a checkpoint", what);
+}
+
 sg_status sg_config_check(const sg_config *config, const sg_config_place *places, sg_error *err)
 {
     check in = {.config = config, .places = places, .err = err};
@@ -202,5 +212,7 @@ sg_status sg_config_check(const sg_config *config, const sg_config_place *places
         status = check_update(&in);
     if (status == SG_OK)
         status = check_security(&in);
+    if (status == SG_OK)
+        status = check_restore(&in);
     return status;
 }

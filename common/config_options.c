@@ -117,6 +117,10 @@ static const sg_config_option options[] = {
      .help = "iterations from one to the next; 0: at the start, at the end and when asked for"},
     {"checkpoint.keep", SG_CONFIG_COUNT, AT(checkpoint.keep), "3", 1, 1000000,
      .help = "complete ones that are kept, the newest"},
+    {"restore", SG_CONFIG_TEXT, AT(restore), "latest", 1, 32, .number_too = true, .flag = "--restore", .hint = "WHAT",
+     .help = "what a job that is started goes on from: latest, none, or the iteration of a checkpoint"},
+    {"restarts", SG_CONFIG_COUNT, AT(restarts), "0", 0, 1000000,
+     .help = "how often shardgrad run starts a process anew that died; needs checkpoint.dir for a ps"},
 
     {"model.name", SG_CONFIG_NAME, AT(model.name), "mlp", 1, 64, .shared = true,
      .help = "built-in model that shardgrad-worker trains; there is mlp"},

@@ -32,6 +32,7 @@ typedef struct sg_config_choice {
 typedef struct sg_config_option {
     const char *key; /* "update.mode" */
     sg_config_type type;
+    bool number_too;            /* of TEXT: plain digits are text, too */
     bool shared;                /* all processes of a job must agree on it */
     bool above_low, below_high; /* REAL: the bound itself is not allowed */
     size_t offset;              /* of the field in sg_config */

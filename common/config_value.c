@@ -98,7 +98,8 @@ static bool take_real(const sg_config_option *option, const sg_config_node *node
 static bool take_text(const sg_config_option *option, const sg_config_node *node, char **value, char *hint)
 {
     size_t length = strlen(node->text);
-    if (!node->quoted && sg_config_scalar_is_other(node->text)) {
+    bool is_number = option->number_too && length > 0 && strspn(node->text, "0123456789") == length;
+    if (!node->quoted && !is_number && sg_config_scalar_is_other(node->text)) {
         if (length <= 40 && length >= option->min)
             snprintf(hint, SG_CONFIG_HINT_BYTES, "if text is meant, write \"%s\"", node->text);
         return false;

@@ -31,6 +31,8 @@ sg_coordinator *sg_coordinator_create(const sg_config *config)
     for (uint32_t i = 0; i < c->n_workers; i++)
         c->workers[i].address = sg_xstrdup("");
     c->end_text = sg_xstrdup("");
+    if (sg_coordinator_save_due(c))
+        sg_coordinator_generation_first(c);
     return c;
 }
 
@@ -154,6 +156,10 @@ sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint6
         sg_coordinator_end_answer(c, call, index);
         return NULL;
     }
+    if (c->recording) {
+        sg_coordinator_fail(c, call, SG_NOT_READY, "the job begins another generation: ask again");
+        return NULL;
+    }
     if (index == c->n_workers && incarnation != 0 && sg_coordinator_generation_of(incarnation) < c->generation) {
         sg_coordinator_fail(c, call, SG_ROLLED_BACK,
                             "generation %" PRIu64 " has passed, the job is in %" PRIu64 ": say hello again",
@@ -236,7 +242,10 @@ void sg_coordinator_settle(sg_coordinator *c)
     bool moved = true;
     while (moved) {
         moved = false;
+        if (c->recording && !c->over)
+            return; /* nobody is told anything meanwhile */
         if (!c->over) {
+            moved |= sg_coordinator_generation_advance(c);
             moved |= sg_coordinator_init_advance(c);
             moved |= sg_coordinator_save_advance(c);
             moved |= sg_coordinator_tickets_advance(c);
@@ -367,6 +376,13 @@ void sg_coordinator_on_ordered(sg_coordinator *c, uint64_t now_ms, uint32_t ps, 
     sg_coordinator_settle(c);
 }
 
+void sg_coordinator_on_recorded(sg_coordinator *c, uint64_t now_ms, const sg_coordinator_recorded *recorded)
+{
+    enter(c, now_ms);
+    sg_coordinator_generation_recorded(c, recorded);
+    sg_coordinator_settle(c);
+}
+
 /* --- time ------------------------------------------------------------------------------------------------------- */
 
 /* Nobody is lost because the coordinator itself did not get to listen. */
@@ -409,7 +425,8 @@ void sg_coordinator_tick(sg_coordinator *c, uint64_t now_ms)
     c->ticked_ms = c->now_ms;
     sg_coordinator_ps_tick(c);
     sg_coordinator_generation_tick(c);
-    sg_coordinator_members_tick(c);
+    if (!c->recording)
+        sg_coordinator_members_tick(c);
     sg_coordinator_losses_tick(c);
     sg_coordinator_settle(c);
     answer_waiting(c);

@@ -18,13 +18,15 @@
 typedef struct sg_coordinator sg_coordinator;
 
 typedef enum sg_coordinator_action_kind {
-    SG_COORDINATOR_REPLY, /* answer `call` with `body` */
-    SG_COORDINATOR_FAIL,  /* answer `call` with `status` and `text` */
-    SG_COORDINATOR_ORDER, /* send `body` (PsDeclareRequest or OrderRequest) to `ps` at `address`, once; report how it
-                             went by sg_coordinator_on_ordered. There is at most one order under way per ps */
-    SG_COORDINATOR_SAVE,  /* complete the checkpoint `manifest`; say how it went by sg_coordinator_on_written */
-    SG_COORDINATOR_LOG,   /* log `event` with fields `text` at `level` */
-    SG_COORDINATOR_END,   /* the job is over and every ps that lives knows it: ps 0 may exit with `status`, `text` */
+    SG_COORDINATOR_REPLY,  /* answer `call` with `body` */
+    SG_COORDINATOR_FAIL,   /* answer `call` with `status` and `text` */
+    SG_COORDINATOR_ORDER,  /* send `body` (PsDeclareRequest or OrderRequest) to `ps` at `address`, once; report how it
+                              went by sg_coordinator_on_ordered. There is at most one order under way per ps */
+    SG_COORDINATOR_SAVE,   /* complete the checkpoint `manifest`; say how it went by sg_coordinator_on_written */
+    SG_COORDINATOR_RECORD, /* choose what the next generation, above `generation`, starts from, and record it; say by
+                              sg_coordinator_on_recorded */
+    SG_COORDINATOR_LOG,    /* log `event` with fields `text` at `level` */
+    SG_COORDINATOR_END,    /* the job is over and every ps that lives knows it: ps 0 may exit with `status`, `text` */
 } sg_coordinator_action_kind;
 
 typedef struct sg_coordinator_action {
@@ -40,6 +42,8 @@ typedef struct sg_coordinator_action {
     char *text;             /* FAIL, LOG, END */
     sg_checkpoint_manifest *manifest; /* SAVE; freed by action_deinit */
     sg_checkpoint_set current;        /* SAVE: what this generation started from; it is not to be removed */
+    uint64_t generation;              /* RECORD: the highest that anybody is known to have been in */
+    uint64_t own;                     /* RECORD: the coordinator's own newest; 0: it has just been started */
 } sg_coordinator_action;
 
 bool sg_coordinator_next_action(sg_coordinator *coordinator, sg_coordinator_action *action);
@@ -86,6 +90,15 @@ void sg_coordinator_on_ordered(sg_coordinator *coordinator, uint64_t now_ms, uin
 /* How the manifest of a checkpoint was written. */
 void sg_coordinator_on_written(sg_coordinator *coordinator, uint64_t now_ms, sg_checkpoint_set set, sg_status status,
                                const char *message);
+
+/* What came of RECORD. `why` is read where status is not OK. FENCED: another coordinator has recorded a later one. */
+typedef struct sg_coordinator_recorded {
+    sg_status status;
+    const char *why;
+    uint64_t generation;
+    const sg_checkpoint_manifest *manifest; /* of what it starts from; NULL: nothing */
+} sg_coordinator_recorded;
+void sg_coordinator_on_recorded(sg_coordinator *coordinator, uint64_t now_ms, const sg_coordinator_recorded *recorded);
 
 /* Leases, parked calls, orders to repeat, who is waited for. Call every 100 ms or so: a call that comes late extends
  * the leases by its own lateness. */

@@ -75,6 +75,13 @@ void sg_coordinator_save_set(sg_coordinator *c, const sg_checkpoint_manifest *ma
     action->current = c->save.current;
 }
 
+void sg_coordinator_record(sg_coordinator *c, uint64_t above)
+{
+    sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_RECORD);
+    action->generation = above;
+    action->own = c->generation;
+}
+
 void sg_coordinator_exit(sg_coordinator *c, sg_status status, const char *text)
 {
     sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_END);

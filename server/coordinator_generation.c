@@ -16,7 +16,7 @@ uint64_t sg_coordinator_generation_of(uint64_t incarnation)
 
 bool sg_coordinator_generation_may_follow(const sg_coordinator *c)
 {
-    return !c->started;
+    return !c->started || sg_coordinator_save_due(c);
 }
 
 /* Calls of the generation before are not answered in this one; hellos go on to wait. */
@@ -40,7 +40,7 @@ static void forget_init(sg_coordinator *c)
     for (uint32_t i = 0; i < c->n_ps; i++) {
         sg_coordinator_ps *ps = &c->ps[i];
         ps->attempt = ps->sealed = 0;
-        ps->seal_ordered = ps->committed = false;
+        ps->seal_ordered = ps->committed = ps->loaded = false;
     }
 }
 
@@ -53,15 +53,31 @@ static void order_begin(sg_coordinator *c, uint32_t ps)
     sg_coordinator_order(c, ps, &order.base);
 }
 
+static void order_load(sg_coordinator *c, uint32_t ps)
+{
+    Shardgrad__V1__Load load = SHARDGRAD__V1__LOAD__INIT;
+    load.iteration = c->save.current.iteration;
+    load.generation = c->save.current.generation;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD;
+    order.load = &load;
+    c->ps[ps].loaded = false;
+    sg_coordinator_order(c, ps, &order.base);
+}
+
 /* A ps that missed no order of its generation has only to be told who was let in meanwhile. */
 void sg_coordinator_generation_order(sg_coordinator *c, uint32_t index)
 {
     sg_coordinator_ps *ps = &c->ps[index];
+    if (c->recording)
+        return; /* it follows */
     if (ps->generation != c->generation) {
         if (ps->generation != 0)
             order_begin(c, index);
         sg_coordinator_order_hyper(c, index);
         sg_coordinator_init_order_declare(c, index);
+        if (c->restores)
+            order_load(c, index);
         ps->generation = c->generation;
     }
     sg_coordinator_ps_admit_all(c, index);
@@ -70,24 +86,90 @@ void sg_coordinator_generation_order(sg_coordinator *c, uint32_t index)
 void sg_coordinator_generation_ready(sg_coordinator *c)
 {
     if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS && sg_coordinator_ps_complete(c))
-        c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES;
+        c->state = c->restores ? SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING
+                               : SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES;
 }
+
+bool sg_coordinator_generation_advance(sg_coordinator *c)
+{
+    if (c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING)
+        return false;
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (!c->ps[i].loaded)
+            return false;
+    }
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
+    c->running_ms = c->now_ms;
+    sg_coordinator_log(c, SG_LOG_INFO, "restored", "iteration=%" PRIu64 " generation=%" PRIu64 " ms=%" PRIu64,
+                       c->save.current.iteration, c->generation, c->now_ms - c->entered_ms);
+    return true;
+}
+
+/* --- entering one ----------------------------------------------------------------------------------------------- */
 
 static bool is_up(const sg_coordinator_ps *ps)
 {
     return ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
 }
 
-static void enter(sg_coordinator *c, uint64_t generation)
+/* The first step waits for those that were at it, if anybody was. */
+static void await_members(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
 {
+    c->awaited = (sg_workers){0};
+    if (manifest == NULL || manifest->set.iteration == 0)
+        return;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (c->workers[i].member)
+            sg_workers_add(&c->awaited, i);
+    }
+    if (sg_workers_is_empty(&c->awaited))
+        c->awaited = manifest->members;
+}
+
+/* Errors: CONFIG, MISMATCH. */
+static sg_status check_manifest(const sg_coordinator *c, const sg_checkpoint_manifest *manifest, sg_error *err)
+{
+    char name[SG_CHECKPOINT_NAME_BYTES];
+    sg_checkpoint_set_name(manifest->set, name);
+    if (strcmp(manifest->rule, sg_rule_name(c->config->update.rule)) != 0)
+        return sg_error_set(
+            err, SG_CONFIG,
+            "checkpoint %s was made with update.rule %s, the job has %s: use the same, or restore: none", name,
+            manifest->rule, sg_rule_name(c->config->update.rule));
+    if (manifest->n_groups > SG_COORDINATOR_MAX_GROUPS)
+        return sg_error_set(err, SG_MISMATCH, "checkpoint %s has %" PRIu32 " groups, at most %u are allowed", name,
+                            manifest->n_groups, SG_COORDINATOR_MAX_GROUPS);
+    return SG_OK;
+}
+
+static void take_manifest(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
+{
+    if (c->variables == NULL)
+        c->variables = sg_coordinator_read_manifest(manifest);
+    c->n_groups = manifest->n_groups;
+    c->frozen = manifest->set.iteration;
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        c->groups[group].next_step = manifest->steps[group];
+        c->groups[group].last_iteration = c->frozen > 0 ? c->frozen - 1 : 0;
+    }
+}
+
+static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_manifest *manifest)
+{
+    await_members(c, manifest);
+    bool is_first = c->generation == 0 && manifest == NULL;
     c->generation = generation;
-    c->entered_ms = c->now_ms;
+    c->entered_ms = is_first ? 0 : c->now_ms;
     c->started = false;
+    c->restores = manifest != NULL;
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
     sg_coordinator_losses_clear(c);
     sg_coordinator_steps_clear(c);
     sg_coordinator_save_reset(c);
     forget_init(c);
+    sg_coordinator_save_restart(c, manifest);
+    if (manifest != NULL)
+        take_manifest(c, manifest);
     answer_passed(c);
     for (uint32_t i = 0; i < c->n_workers; i++)
         sg_coordinator_members_recall(c, i);
@@ -99,19 +181,102 @@ static void enter(sg_coordinator *c, uint64_t generation)
     sg_coordinator_generation_ready(c);
 }
 
+/* --- what begins one -------------------------------------------------------------------------------------------- */
+
+static void record(sg_coordinator *c, uint64_t above)
+{
+    c->recording = true;
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_RECOVERING;
+    sg_coordinator_record(c, above);
+}
+
+void sg_coordinator_generation_first(sg_coordinator *c)
+{
+    c->generation = 0;
+    snprintf(c->why, sizeof c->why, "ps 0 was started");
+    record(c, 0);
+}
+
 void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const char *why)
 {
-    uint64_t next = (least > c->generation ? least : c->generation) + 1;
+    if (c->recording)
+        return; /* what is to come starts without it, too */
+    uint64_t above = least > c->generation ? least : c->generation;
     char quoted[2 * SG_ERROR_MESSAGE_BYTES];
-    sg_coordinator_log(c, SG_LOG_WARN, "generation", "begins=%" PRIu64 " reason=%s", next,
+    snprintf(c->why, sizeof c->why, "%s", why);
+    sg_coordinator_log(c, SG_LOG_WARN, "generation", "above=%" PRIu64 " reason=%s", above,
                        sg_log_quote(why, quoted, sizeof quoted));
-    enter(c, next);
+    if (sg_coordinator_save_due(c))
+        record(c, above);
+    else
+        enter(c, above + 1, NULL);
+}
+
+void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_recorded *recorded)
+{
+    sg_error err;
+    bool was_running = c->started;
+    c->recording = false;
+    if (c->over)
+        return;
+    if (recorded->status == SG_FENCED)
+        sg_coordinator_end_fail(c, SG_FENCED, "another ps 0 has taken over: %.400s", recorded->why);
+    else if (recorded->status != SG_OK)
+        sg_coordinator_end_fail(c, recorded->status, "generation %" PRIu64 " cannot begin (%.200s): %.250s",
+                                c->generation + 1, c->why, recorded->why);
+    else if (recorded->manifest == NULL && was_running)
+        sg_coordinator_end_fail(c, SG_PEER_LOST,
+                                "%.300s and what it held is lost; there is no checkpoint to go on from", c->why);
+    else if (recorded->manifest != NULL && check_manifest(c, recorded->manifest, &err) != SG_OK)
+        sg_coordinator_end_fail(c, err.code, "%s", err.message);
+    else
+        enter(c, recorded->generation, recorded->manifest);
+}
+
+/* --- who is waited for ------------------------------------------------------------------------------------------ */
+
+bool sg_coordinator_generation_all_asked(const sg_coordinator *c)
+{
+    if (sg_workers_is_empty(&c->awaited))
+        return sg_coordinator_tickets_n_asked(c) >= c->config->workers;
+    for (uint32_t i = 0; sg_workers_next(&c->awaited, i, &i) && i < c->n_workers; i++) {
+        const sg_coordinator_worker *worker = &c->workers[i];
+        bool asked = sg_coordinator_members_live(worker) && worker->asked;
+        if (!asked && worker->state != SG_COORDINATOR_WORKER_LEFT)
+            return false;
+    }
+    return sg_coordinator_tickets_n_asked(c) > 0;
+}
+
+/* One that was at it and does not come again within a lease is lost, as any other would be. */
+static void give_up_awaited(sg_coordinator *c)
+{
+    bool due = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && !c->started &&
+               c->now_ms - c->running_ms >= c->config->lease_ms + c->config->park_ms;
+    for (uint32_t i = 0; due && sg_workers_next(&c->awaited, i, &i); i++) {
+        if (i < c->n_workers &&
+            (sg_coordinator_members_live(&c->workers[i]) || c->workers[i].state == SG_COORDINATOR_WORKER_LEFT))
+            continue;
+        if (c->config->on_worker_loss == SG_WORKER_LOSS_ABORT) {
+            sg_coordinator_end_fail(c, SG_PEER_LOST,
+                                    "worker %" PRIu32 " did not come again within %" PRIu64
+                                    " ms after the job went back; start the job again",
+                                    i, c->config->lease_ms);
+            return;
+        }
+        if (sg_coordinator_tickets_n_asked(c) < c->config->min_workers)
+            return;
+        sg_workers_remove(&c->awaited, i);
+        if (sg_workers_is_empty(&c->awaited))
+            return; /* any `workers` others will do */
+        sg_coordinator_log(c, SG_LOG_WARN, "lost", "worker=%" PRIu32 " since=recovery", i);
+    }
 }
 
 /* A ps that was lost must come back within the time that it had to come at all. */
-void sg_coordinator_generation_tick(sg_coordinator *c)
+static void give_up_ps(sg_coordinator *c)
 {
-    if (c->over || c->entered_ms == 0 || sg_coordinator_ps_complete(c) ||
+    if (c->recording || c->entered_ms == 0 || sg_coordinator_ps_complete(c) ||
         c->now_ms - c->entered_ms < c->config->start_timeout_ms)
         return;
     char name[SG_COORDINATOR_TEXT_BYTES];
@@ -122,4 +287,12 @@ void sg_coordinator_generation_tick(sg_coordinator *c)
                             "%s was lost and did not come back within %" PRIu64 " ms: look at its log, then start the "
                             "job again",
                             sg_coordinator_ps_name(c, missing, name), c->config->start_timeout_ms);
+}
+
+void sg_coordinator_generation_tick(sg_coordinator *c)
+{
+    if (c->over)
+        return;
+    give_up_ps(c);
+    give_up_awaited(c);
 }

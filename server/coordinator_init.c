@@ -139,6 +139,8 @@ static bool all_know_attempt(const sg_coordinator *c)
 bool sg_coordinator_init_answer_declare(sg_coordinator *c, const sg_coordinator_parked *call)
 {
     Shardgrad__V1__DeclareResponse response = SHARDGRAD__V1__DECLARE_RESPONSE__INIT;
+    if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING)
+        return false;
     if (initializing(c)) {
         if (!is_initializer(c, call->worker) || c->committing || !all_know_attempt(c))
             return false;

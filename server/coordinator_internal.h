@@ -128,6 +128,7 @@ typedef struct sg_coordinator_ps {
     uint64_t sealed;    /* attempt that it acknowledged as complete; 0: none */
     bool seal_ordered;  /* a Seal of the current attempt is in its queue */
     bool committed;
+    bool loaded; /* the checkpoint that this generation starts from */
     bool ended;
     sg_coordinator_saved saved;
 } sg_coordinator_ps;
@@ -308,7 +309,12 @@ struct sg_coordinator {
 
     Shardgrad__V1__JobState state;
     uint64_t generation;
-    uint64_t entered_ms; /* the generation */
+    uint64_t entered_ms;              /* the generation */
+    bool recording;                   /* the next one; nobody is told of it before that is done */
+    bool restores;                    /* this one starts from c->save.current */
+    char why[SG_ERROR_MESSAGE_BYTES]; /* the next one begins */
+    sg_workers awaited;               /* for the first step of this one; empty: `workers` of any index */
+    uint64_t running_ms;              /* since when all is loaded */
     uint32_t n_ps;
     sg_coordinator_ps *ps;
     uint32_t n_workers; /* config->max_workers */
@@ -357,6 +363,7 @@ void sg_coordinator_log(sg_coordinator *c, sg_log_level level, const char *event
     SG_PRINTF(4, 5);
 void sg_coordinator_send(sg_coordinator *c, uint32_t ps, ProtobufCMessage *take_body);
 void sg_coordinator_save_set(sg_coordinator *c, const sg_checkpoint_manifest *manifest); /* copied */
+void sg_coordinator_record(sg_coordinator *c, uint64_t above);
 void sg_coordinator_exit(sg_coordinator *c, sg_status status, const char *text);
 
 /* Copies `call` and sets its time; fails it WAITING at once where too many are parked already. */
@@ -417,6 +424,12 @@ void sg_coordinator_generation_ready(sg_coordinator *c);
 /* Of a call: generation of the incarnation that it names. */
 uint64_t sg_coordinator_generation_of(uint64_t incarnation);
 void sg_coordinator_generation_tick(sg_coordinator *c);
+bool sg_coordinator_generation_advance(sg_coordinator *c);
+void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_recorded *recorded);
+/* The job makes checkpoints: its first generation is recorded, too. */
+void sg_coordinator_generation_first(sg_coordinator *c);
+/* Have all asked for a ticket that the first step waits for? */
+bool sg_coordinator_generation_all_asked(const sg_coordinator *c);
 
 /* --- coordinator_ps.c ----------------------------------------------------------------------------------------- */
 
@@ -556,6 +569,10 @@ bool sg_coordinator_save_advance(sg_coordinator *c);
 const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
 void sg_coordinator_save_status(const sg_coordinator *c, Shardgrad__V1__CheckpointStatus *out);
 void sg_coordinator_write_manifest(sg_coordinator *c);
+/* The declaration that a manifest stands for, freed by sg_wire_head_free. */
+Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_manifest *manifest);
+/* A generation begins, from this checkpoint; NULL: from nothing. */
+void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest *manifest);
 
 /* --- coordinator_end.c ---------------------------------------------------------------------------------------- */
 

@@ -66,3 +66,31 @@ void sg_coordinator_write_manifest(sg_coordinator *c)
     free(parts);
     free(variables);
 }
+
+Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_manifest *manifest)
+{
+    Shardgrad__V1__Variable *variables = sg_xcalloc(manifest->n_variables, sizeof *variables);
+    Shardgrad__V1__Variable **list = sg_xcalloc(manifest->n_variables, sizeof(Shardgrad__V1__Variable *));
+    for (uint32_t i = 0; i < manifest->n_variables; i++) {
+        const sg_checkpoint_variable *from = &manifest->variables[i];
+        Shardgrad__V1__Variable *to = list[i] = &variables[i];
+        shardgrad__v1__variable__init(to);
+        to->name = from->name;
+        to->shape = from->shape;
+        to->n_shape = from->rank;
+        to->group = from->group;
+        to->frozen = from->frozen;
+        to->dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
+        to->lr_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE_LR_MULTIPLIER;
+        to->lr_multiplier = from->lr_multiplier;
+        to->decay_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE_DECAY_MULTIPLIER;
+        to->decay_multiplier = from->decay_multiplier;
+    }
+    Shardgrad__V1__DeclareRequest request = SHARDGRAD__V1__DECLARE_REQUEST__INIT;
+    request.variables = list;
+    request.n_variables = manifest->n_variables;
+    Shardgrad__V1__DeclareRequest *copy = (Shardgrad__V1__DeclareRequest *)sg_wire_head_copy(&request.base);
+    free(list);
+    free(variables);
+    return copy;
+}

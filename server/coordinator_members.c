@@ -188,7 +188,7 @@ static bool is_known(const sg_coordinator *c, const Shardgrad__V1__HelloRequest 
 static bool knows_more(const sg_coordinator *c, const Shardgrad__V1__HelloRequest *request)
 {
     bool more = request->generation > c->generation || (request->generation == c->generation && !is_known(c, request));
-    return more && sg_coordinator_generation_may_follow(c);
+    return more && !sg_coordinator_save_due(c) && sg_coordinator_generation_may_follow(c); /* else the records know */
 }
 
 void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
@@ -202,6 +202,10 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
     }
     if (c->over) {
         sg_coordinator_end_answer(c, call, c->n_workers);
+        return;
+    }
+    if (c->recording) {
+        sg_coordinator_fail(c, call, SG_NOT_READY, "the job begins another generation: ask again");
         return;
     }
     if (knows_more(c, request))
@@ -236,6 +240,7 @@ static void reply_hello(sg_coordinator *c, const sg_coordinator_parked *call)
     response.n_ps_addresses = c->n_ps;
     response.workers = (uint32_t)c->config->workers;
     response.staleness = c->config->update.mode == SG_MODE_SSP ? c->config->update.staleness : 0;
+    response.recovers = sg_coordinator_save_due(c);
     sg_coordinator_reply(c, call->call, &response.base);
     free(addresses);
 }

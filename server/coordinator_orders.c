@@ -175,6 +175,9 @@ static void acknowledged(sg_coordinator *c, sg_coordinator_ps *ps, const Protobu
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE:
         sg_coordinator_losses_fenced(c, order->excuse, response);
         break;
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD:
+        ps->loaded = true;
+        break;
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_END:
         ps->ended = true;
         break;
@@ -200,6 +203,8 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     ps->under_way = false;
     if (is_worth_repeating(c, status)) {
         ps->retry_ms = c->now_ms + ps->backoff_ms;
+        if (status == SG_NOT_READY)
+            return; /* it is at it */
         ps->backoff_ms = ps->backoff_ms * 2 < BACKOFF_MAX_MS ? ps->backoff_ms * 2 : BACKOFF_MAX_MS;
         return;
     }

@@ -70,7 +70,8 @@ void sg_coordinator_ps_admit_all(sg_coordinator *c, uint32_t index)
 }
 
 /* A life that was not known: nothing that an earlier one of this index had holds for it. */
-static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, char *take_address)
+/* `generation`: that it was in under another life; 0: none. */
+static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, uint64_t generation, char *take_address)
 {
     sg_coordinator_ps *ps = &c->ps[index];
     if (ps->life != 0)
@@ -78,7 +79,7 @@ static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, char *t
     free(ps->address);
     ps->address = take_address;
     ps->life = life;
-    ps->generation = 0;
+    ps->generation = generation;
     ps->state = SG_COORDINATOR_PS_UP;
     memset(ps->admitted, 0, c->n_workers * sizeof *ps->admitted);
     sg_coordinator_orders_reset(c, index);
@@ -126,6 +127,11 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__RegisterRequest 
         sg_coordinator_end_answer(c, call, c->n_workers);
         return false;
     }
+    if (request->report != NULL && request->report->orders > 0 && sg_coordinator_save_due(c)) {
+        sg_coordinator_fail(c, call, SG_ROLLED_BACK,
+                            "ps 0 was started anew: ps %" PRIu32 " is to register as a new life", request->ps);
+        return false;
+    }
     if (request->report != NULL && request->report->orders > 0) {
         /* Orders are numbered from 1 for each life: it would take ours for repeats of its old coordinator's. */
         sg_coordinator_fail(c, call, SG_PEER_LOST,
@@ -140,7 +146,7 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__RegisterRequest 
         sg_coordinator_end_answer(c, call, c->n_workers);
         return false;
     }
-    begin_life(c, request->ps, request->life, address);
+    begin_life(c, request->ps, request->life, request->report == NULL ? 0 : request->report->generation, address);
     return true;
 }
 
@@ -161,6 +167,10 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
         sg_coordinator_log(c, SG_LOG_WARN, "refused", "ps=%" PRIu32 " status=%s", request->ps,
                            sg_status_name(err.code));
         sg_coordinator_fail_error(c, call, &err);
+        return;
+    }
+    if (c->generation == 0) {
+        sg_coordinator_fail(c, call, SG_NOT_READY, "the job begins its generation: ask again");
         return;
     }
     if (!accept_life(c, request, call))

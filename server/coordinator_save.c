@@ -28,6 +28,20 @@ bool sg_coordinator_save_may_start(const sg_coordinator *c)
     return !sg_coordinator_save_due(c) || c->save.complete;
 }
 
+void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
+{
+    sg_coordinator_save *save = &c->save;
+    save->phase = SG_COORDINATOR_SAVE_IDLE;
+    save->again = save->failed = false;
+    save->complete = manifest != NULL;
+    save->current = manifest != NULL ? manifest->set : (sg_checkpoint_set){0};
+    save->mark = save->tried = save->iteration = save->current.iteration;
+    save->complete_ms = c->now_ms;
+    for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
+        c->groups[group].mark = 0;
+    c->drain = (sg_coordinator_drain){0};
+}
+
 /* --- marks ------------------------------------------------------------------------------------------------------ */
 
 static void begin(sg_coordinator *c, uint64_t mark)

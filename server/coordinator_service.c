@@ -132,6 +132,9 @@ static void perform(sg_coordinator_service *service, const sg_coordinator_action
     case SG_COORDINATOR_SAVE:
         service->options.complete(service->options.user, action->manifest, action->current);
         break;
+    case SG_COORDINATOR_RECORD:
+        service->options.record(service->options.user, action->generation, action->own);
+        break;
     case SG_COORDINATOR_LOG:
         sg_log_event(service->options.log, action->level, action->event, "%s", action->text);
         break;
@@ -302,6 +305,15 @@ void sg_coordinator_service_tick(sg_coordinator_service *service, uint64_t now_m
 {
     pthread_mutex_lock(&service->mutex);
     sg_coordinator_tick(service->coordinator, now_ms);
+    pthread_mutex_unlock(&service->mutex);
+    sg_coordinator_service_perform(service);
+}
+
+void sg_coordinator_service_recorded(sg_coordinator_service *service, uint64_t now_ms,
+                                     const sg_coordinator_recorded *recorded)
+{
+    pthread_mutex_lock(&service->mutex);
+    sg_coordinator_on_recorded(service->coordinator, now_ms, recorded);
     pthread_mutex_unlock(&service->mutex);
     sg_coordinator_service_perform(service);
 }

@@ -10,6 +10,7 @@
 #include "common/config.h"
 #include "common/rpc_client.h"
 #include "common/rpc_server.h"
+#include "server/coordinator.h"
 #include "server/mailbox.h"
 #include "shardgrad/v1/coordinator.pb-c.h"
 
@@ -24,6 +25,8 @@ typedef struct sg_coordinator_service_options {
     void (*on_end)(void *user, sg_status status, const char *text);
     /* The checkpoint is to be completed: sg_coordinator_service_written says how it went. On the loop's thread. */
     void (*complete)(void *user, const sg_checkpoint_manifest *manifest, sg_checkpoint_set current);
+    /* SG_COORDINATOR_RECORD; on the loop's thread. */
+    void (*record)(void *user, uint64_t above, uint64_t own);
     void *user;
 } sg_coordinator_service_options;
 
@@ -39,6 +42,9 @@ void sg_coordinator_service_set_own_address(sg_coordinator_service *service, con
 /* What a ticket request gets that came with a push, freed by sg_wire_head_free; NULL if nothing can be
  * had at once: then it is to be asked by a call of its own. Any thread; `user` is the service. */
 Shardgrad__V1__TicketResponse *sg_coordinator_service_ticket(void *user, const Shardgrad__V1__TicketRequest *wanted);
+/* What came of `record`. */
+void sg_coordinator_service_recorded(sg_coordinator_service *service, uint64_t now_ms,
+                                     const sg_coordinator_recorded *recorded);
 void sg_coordinator_service_tick(sg_coordinator_service *service, uint64_t now_ms);
 /* On the loop's thread. */
 void sg_coordinator_service_written(sg_coordinator_service *service, uint64_t now_ms, sg_checkpoint_set set,

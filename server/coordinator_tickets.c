@@ -308,7 +308,7 @@ uint32_t sg_coordinator_tickets_n_asked(const sg_coordinator *c)
 bool sg_coordinator_tickets_advance(sg_coordinator *c)
 {
     if (c->started || c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING || !sg_coordinator_save_may_start(c) ||
-        sg_coordinator_tickets_n_asked(c) < c->config->workers)
+        !sg_coordinator_generation_all_asked(c))
         return false;
     c->started = true;
     sg_coordinator_log(c, SG_LOG_INFO, "started", "workers=%" PRIu64, c->config->workers);

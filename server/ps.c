@@ -18,6 +18,7 @@
 #include "server/coordinator_service.h"
 #include "server/mailbox.h"
 #include "server/parameter_service.h"
+#include "server/ps_restore.h"
 #include "server/ps_save.h"
 #include "server/registrar.h"
 #include "server/roles.h"
@@ -45,6 +46,7 @@ struct sg_ps {
     sg_coordinator_service *coordinator_service; /* in ps 0 */
     sg_registrar *registrar;
     sg_ps_save *save;
+    sg_ps_restore *restore;
     /* The end, on the loop's thread. */
     bool stopping, ending, closed;
     uint64_t stop_by_ms, end_at_ms;
@@ -171,6 +173,35 @@ static void complete_checkpoint(void *user, const sg_checkpoint_manifest *manife
     sg_ps_save_complete(ps->save, manifest, current);
 }
 
+/* --- generations --- */
+
+static void on_load(void *user, const sg_store_load *load)
+{
+    sg_ps *ps = user;
+    sg_ps_restore_load(ps->restore, load);
+}
+
+static void record_generation(void *user, uint64_t above, uint64_t own)
+{
+    sg_ps *ps = user;
+    sg_ps_restore_record(ps->restore, above, own);
+}
+
+static void on_recorded(void *user, const sg_coordinator_recorded *recorded)
+{
+    sg_ps *ps = user;
+    sg_coordinator_service_recorded(ps->coordinator_service, sg_clock_ms(), recorded);
+}
+
+/* ps 0 was started anew: what the old one ordered, and may yet order, is not for this life. */
+static uint64_t on_new_life(void *user)
+{
+    sg_ps *ps = user;
+    uint64_t life = sg_clock_random_id();
+    sg_store_set_life(ps->store, life);
+    return life;
+}
+
 /* --- the loop --- */
 
 static void look_for_the_end(sg_ps *ps, uint64_t now_ms)
@@ -229,6 +260,8 @@ static void close_down(sg_ps *ps)
     sg_store_fail_pulls(ps->store, SG_STOPPED, "the ps has stopped");
     if (ps->save)
         sg_ps_save_close(ps->save);
+    if (ps->restore)
+        sg_ps_restore_close(ps->restore);
     if (ps->coordinator_service)
         sg_coordinator_service_close(ps->coordinator_service);
     int failed = uv_thread_create(&thread, stop_server, ps);
@@ -285,6 +318,7 @@ static void create_parts(sg_ps *ps)
                                             .log = ps->options.log,
                                             .answer_pull = sg_parameter_service_answer_pull,
                                             .on_cut = on_cut,
+                                            .on_load = on_load,
                                             .user = &ps->parameter_service,
                                             .cut_user = ps});
     ps->parameter_service = (sg_parameter_service){.store = ps->store, .message_bytes = config->message_bytes};
@@ -297,6 +331,7 @@ static void create_parts(sg_ps *ps)
                                                                         .log = ps->options.log,
                                                                         .on_end = on_coordinator_end,
                                                                         .complete = complete_checkpoint,
+                                                                        .record = record_generation,
                                                                         .user = ps});
     ps->parameter_service.ticket = sg_coordinator_service_ticket;
     ps->parameter_service.ticket_user = ps->coordinator_service;
@@ -311,17 +346,28 @@ static uint64_t drain_ms(const sg_config *config)
 
 static sg_status open_checkpoints(sg_ps *ps, sg_error *err)
 {
-    return sg_ps_save_create(&(sg_ps_save_options){.config = ps->options.config,
-                                                   .ps = ps->options.index,
-                                                   .life = sg_clock_random_id(),
-                                                   .store = ps->store,
-                                                   .loop = &ps->loop,
-                                                   .mailbox = &ps->mailbox,
-                                                   .log = ps->options.log,
-                                                   .on_report = on_save_report,
-                                                   .on_written = on_written,
-                                                   .user = ps},
-                             &ps->save, err);
+    sg_status status = sg_ps_save_create(&(sg_ps_save_options){.config = ps->options.config,
+                                                               .ps = ps->options.index,
+                                                               .life = sg_clock_random_id(),
+                                                               .store = ps->store,
+                                                               .loop = &ps->loop,
+                                                               .mailbox = &ps->mailbox,
+                                                               .log = ps->options.log,
+                                                               .on_report = on_save_report,
+                                                               .on_written = on_written,
+                                                               .user = ps},
+                                         &ps->save, err);
+    if (status == SG_OK)
+        ps->restore = sg_ps_restore_create(&(sg_ps_restore_options){.config = ps->options.config,
+                                                                    .folder = sg_ps_save_folder(ps->save),
+                                                                    .life = sg_clock_random_id(),
+                                                                    .store = ps->store,
+                                                                    .loop = &ps->loop,
+                                                                    .mailbox = &ps->mailbox,
+                                                                    .log = ps->options.log,
+                                                                    .on_recorded = on_recorded,
+                                                                    .user = ps});
+    return status;
 }
 
 static sg_status serve(sg_ps *ps, sg_error *err)
@@ -399,6 +445,7 @@ static sg_status announce(sg_ps *ps, sg_error *err)
         .log = ps->options.log,
         .on_failed = on_registration_failed,
         .on_said_stopping = on_said_stopping,
+        .on_new_life = on_new_life,
         .user = ps,
     });
     sg_rpc_server_set_serving(ps->server, true);
@@ -455,6 +502,7 @@ void sg_ps_destroy(sg_ps *ps)
     int failed = uv_loop_close(&ps->loop);
     SG_ASSERT(failed == 0);
     sg_mailbox_deinit(&ps->mailbox);
+    sg_ps_restore_destroy(ps->restore);
     sg_ps_save_destroy(ps->save);
     sg_registrar_destroy(ps->registrar);
     sg_coordinator_service_destroy(ps->coordinator_service);

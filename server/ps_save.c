@@ -54,6 +54,11 @@ sg_status sg_ps_save_create(const sg_ps_save_options *options, sg_ps_save **save
     return SG_OK;
 }
 
+const sg_checkpoint *sg_ps_save_folder(const sg_ps_save *save)
+{
+    return save->folder;
+}
+
 /* --- on the pool -------------------------------------------------------------------------------------------------- */
 
 /* What the store has kept, as it is written. */

@@ -30,6 +30,8 @@ typedef struct sg_ps_save_options {
 
 /* Opens checkpoint.dir, if one is set; blocks. Errors: as of sg_checkpoint_open. */
 SG_MUST_USE sg_status sg_ps_save_create(const sg_ps_save_options *options, sg_ps_save **save, sg_error *err);
+/* NULL: checkpoint.dir is empty. */
+const sg_checkpoint *sg_ps_save_folder(const sg_ps_save *save);
 /* The store has made a cut, or could not (sg_store_options.on_cut): on_report follows. */
 void sg_ps_save_cut(sg_ps_save *save, const sg_store_cut *cut, sg_status status, const char *message);
 /* Completes a checkpoint of which all parts are written, and removes old ones: on_written follows. `current`: what this

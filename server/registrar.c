@@ -20,6 +20,7 @@
 struct sg_registrar {
     sg_registrar_options options;
     char *address, *coordinator;
+    uint64_t life;
     uint64_t began_ms, accepted_ms; /* first tick; when the newest accepted call was sent */
     uint64_t next_ms, retry_ms;     /* of the next call; how long after a failure */
     uint64_t lease_ms;
@@ -82,7 +83,7 @@ static sg_status pack(sg_registrar *r, sg_wire_message **message, sg_error *err)
     request.protocol_version = PROTOCOL_VERSION;
     request.job = r->options.config->job;
     request.ps = r->options.ps;
-    request.life = r->options.life;
+    request.life = r->life;
     request.address = r->address;
     request.n_settings = s.n;
     request.settings = s.items;
@@ -153,6 +154,10 @@ static void on_done(sg_mailbox_item *item)
     if (r->status == SG_OK) {
         accepted(r);
         r->said_saved |= r->says_saved && r->saved->number == r->saved_number;
+    } else if (r->status == SG_ROLLED_BACK && r->options.on_new_life) {
+        r->life = r->options.on_new_life(r->options.user);
+        sg_log_warn(r->options.log, "new_life", "life=%" PRIx64 " reason=\"ps 0 was started anew\"", r->life);
+        r->next_ms = 0;
     } else if (may_pass(r, r->status)) {
         r->newest_error = r->error;
         r->next_ms = sg_clock_ms() + r->retry_ms;
@@ -248,6 +253,12 @@ static void say_for_whom_it_waits(sg_registrar *r, uint64_t now_ms)
                 now_ms - r->began_ms, sg_log_quote(r->newest_error.message, quoted, sizeof quoted));
 }
 
+/* What is lost with ps 0 can be restored. */
+static bool recovers(const sg_registrar *r)
+{
+    return r->options.config->checkpoint.dir[0] != '\0';
+}
+
 static void notice_time(sg_registrar *r, uint64_t now_ms)
 {
     char text[SG_ERROR_MESSAGE_BYTES];
@@ -262,9 +273,10 @@ static void notice_time(sg_registrar *r, uint64_t now_ms)
         r->accepted_ms += now_ms - r->ticked_ms;
     r->ticked_ms = now_ms;
     /* ps 0 cannot lose itself: its loop serves both ends. */
-    if (r->registered && r->options.ps != 0 && now_ms - r->accepted_ms >= r->lease_ms) {
+    uint64_t limit_ms = recovers(r) && start_timeout_ms > r->lease_ms ? start_timeout_ms : r->lease_ms;
+    if (r->registered && r->options.ps != 0 && now_ms - r->accepted_ms >= limit_ms) {
         snprintf(text, sizeof text, "ps 0 (%.200s) was lost: it accepted no renewal for %" PRIu64 " ms", r->target,
-                 r->lease_ms);
+                 limit_ms);
         give_up(r, SG_PEER_LOST, text);
     }
 }
@@ -311,6 +323,7 @@ sg_registrar *sg_registrar_create(const sg_registrar_options *options)
 {
     sg_registrar *r = sg_xcalloc(1, sizeof *r);
     r->options = *options;
+    r->life = options->life;
     r->address = sg_xstrdup(options->address);
     r->coordinator = options->coordinator ? sg_xstrdup(options->coordinator) : NULL;
     r->done.run = on_done;

@@ -1,7 +1,8 @@
 /* server/registrar.h - a ps makes itself known to the coordinator and keeps its lease.
  *
- * It asks until the coordinator is there, saying for whom it waits, and then renews every third of the lease. All of
- * it happens on the loop's thread; replies come through the mailbox. */
+ * Where the job makes checkpoints a coordinator that is lost is waited for, up to start_timeout_ms: it may be started
+ * anew. It asks until the coordinator is there, saying for whom it waits, and then renews every third of the lease. All
+ * of it happens on the loop's thread; replies come through the mailbox. */
 #ifndef SG_SERVER_REGISTRAR_H
 #define SG_SERVER_REGISTRAR_H
 
@@ -26,6 +27,8 @@ typedef struct sg_registrar_options {
     void (*on_failed)(void *user, sg_status status, const char *text);
     /* Once, on the loop's thread, after sg_registrar_say_stopping: the coordinator knows (told), or cannot be told. */
     void (*on_said_stopping)(void *user, bool told);
+    /* On the loop's thread: the coordinator was started anew and wants another life of this ps; returns it. */
+    uint64_t (*on_new_life)(void *user);
     void *user;
 } sg_registrar_options;
 

@@ -69,6 +69,12 @@ typedef struct sg_store_cut {
     uint64_t mark; /* iteration */
 } sg_store_cut;
 
+/* An order to load. */
+typedef struct sg_store_load {
+    uint64_t generation;                    /* of now: what begins with it */
+    uint64_t set_iteration, set_generation; /* what it is */
+} sg_store_load;
+
 typedef struct sg_store_options {
     uint32_t ps;  /* own index */
     sg_mode mode; /* sync or async */
@@ -87,8 +93,11 @@ typedef struct sg_store_options {
     /* The cut of a checkpoint is complete (OK: every slice has the version that is meant), or cannot be made: once for
      * each Cut order, from any thread, without a lock. NULL: nobody wants to know. */
     void (*on_cut)(void *user, const sg_store_cut *cut, sg_status status, const char *message);
+    /* This generation starts from a checkpoint: sg_store_load of every slice, then sg_store_loaded, is to follow. Once
+     * for each Load order, from any thread, without a lock. NULL: Load is refused. */
+    void (*on_load)(void *user, const sg_store_load *load);
     void *user;     /* of answer_pull */
-    void *cut_user; /* of on_cut */
+    void *cut_user; /* of on_cut and on_load */
 } sg_store_options;
 
 sg_store *sg_store_create(const sg_store_options *options);
@@ -103,7 +112,7 @@ void sg_store_destroy(sg_store *store);
 /* An order that is refused uses up its number, too, and is refused the same way when it comes again; NOT_READY alone,
  * and what is wrong with the header (FENCED, EARLY, ROLLED_BACK), leaves the number for another try. */
 
-/* Sets the life that orders must name; before it they are refused NOT_READY. */
+/* Sets the life that orders must name; before it they are refused NOT_READY. Their numbers begin anew with it. */
 void sg_store_set_life(sg_store *store, uint64_t life);
 SG_MUST_USE sg_status sg_store_declare(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err);
 /* End and Excuse may close rounds and so answer pulls. */
@@ -148,6 +157,17 @@ typedef struct sg_store_kept {
     size_t n_slots;
     uint64_t n_applied; /* applications of the rule that made them */
 } sg_store_kept;
+
+/* Reads values and slots of a range of a variable: n_slots arrays; *step is the version that they are. */
+typedef sg_status (*sg_store_read_fn)(void *user, uint32_t variable, uint64_t first_elem, uint64_t n_elems,
+                                      float *values, float *const *slots, size_t n_slots, uint64_t *step,
+                                      uint64_t *n_applied, sg_error *err);
+/* Fills the slice at this place, on behalf of on_load; blocks as long as `read` does. Errors: those of `read`,
+ * EXHAUSTED, ROLLED_BACK (another generation has begun), INVALID. */
+SG_MUST_USE sg_status sg_store_fill(sg_store *store, uint64_t generation, uint32_t place, sg_store_read_fn read,
+                                    void *user, sg_error *err);
+/* How it went; the order is answered with it. */
+void sg_store_loaded(sg_store *store, uint64_t generation, sg_status status, const char *message);
 
 /* After declare; valid as long as the store. */
 const sg_plan *sg_store_plan(sg_store *store);

@@ -22,6 +22,7 @@ sg_status sg_store_begin_generation(sg_store *store, uint64_t generation, sg_err
     store->attempt = store->attempt_incarnation = 0;
     store->sealed = store->committed = store->cut.ordered = false;
     store->cut.mark = 0;
+    store->load.state = SG_STORE_LOAD_NONE;
     for (uint64_t i = 0; i < store->options.max_workers; i++) {
         store->workers[i].incarnation = 0;
         store->workers[i].fenced = false;

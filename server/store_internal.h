@@ -2,6 +2,7 @@
  *
  *   store.c             create, destroy, admission of a data call, reports
  *   store_orders.c      the coordinator's orders
+ *   store_load.c        values and slots of a checkpoint
  *   store_generation.c  a new generation begins: all that the one before left is dropped
  *   store_declare.c     variables and slices
  *   store_initialize.c  initial values
@@ -122,7 +123,12 @@ struct sg_store {
     uint64_t life, sequence; /* of the newest order that was applied or refused for good */
     sg_error order_result;   /* what was said to it, for when it comes again */
     uint64_t generation;     /* 0: none yet */
-    sg_plan *plan;           /* this and the next five: immutable once set by declare */
+    struct {
+        enum { SG_STORE_LOAD_NONE, SG_STORE_LOAD_UNDER_WAY, SG_STORE_LOAD_ENDED } state;
+        sg_store_load what;
+        sg_error result;
+    } load;
+    sg_plan *plan;  /* this and the next five: immutable once set by declare */
     sg_store_variable *variables;
     sg_store_slice *slices; /* [n_slices] those that this ps owns, ascending */
     uint32_t n_slices;
@@ -196,6 +202,12 @@ void sg_store_settle_contributions(sg_store *store);
 SG_MUST_USE sg_status sg_store_begin_generation(sg_store *store, uint64_t generation, sg_error *err);
 /* Without a lock, after that: drops what it left. */
 void sg_store_follow_begin(sg_store *store);
+
+/* --- store_load.c --- */
+
+/* Under store.lock, for writing. NOT_READY until sg_store_loaded; *starts: on_load is to be called. */
+SG_MUST_USE sg_status sg_store_load_order(sg_store *store, const Shardgrad__V1__Load *order, bool *starts,
+                                          sg_error *err);
 
 /* --- store_declare.c --- */
 

@@ -11,6 +11,8 @@ void sg_store_set_life(sg_store *store, uint64_t life)
 {
     pthread_rwlock_wrlock(&store->lock);
     store->life = life;
+    store->sequence = 0;
+    store->order_result = (sg_error){0};
     pthread_rwlock_unlock(&store->lock);
 }
 
@@ -153,7 +155,7 @@ static sg_status end(sg_store *store, const Shardgrad__V1__End *order, sg_error 
     return SG_OK;
 }
 
-static sg_status apply(sg_store *store, const Shardgrad__V1__OrderRequest *request, sg_error *err)
+static sg_status apply(sg_store *store, const Shardgrad__V1__OrderRequest *request, bool *loads, sg_error *err)
 {
     switch (request->order_case) {
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_ADMIT:
@@ -172,6 +174,8 @@ static sg_status apply(sg_store *store, const Shardgrad__V1__OrderRequest *reque
         return end(store, request->end, err);
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT:
         return sg_store_cut_begin(store, request->cut, err);
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD:
+        return sg_store_load_order(store, request->load, loads, err);
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN:
         return sg_store_begin_generation(store, request->header->generation, err);
     default:
@@ -239,7 +243,8 @@ static void follow(sg_store *store, uint64_t now_ms, const Shardgrad__V1__OrderR
         sg_store_settle_contributions(store); /* nothing of who was fenced by this enters from here on */
     if (excuses)
         follow_excuse(store, now_ms, request->excuse);
-    if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_COMMIT)
+    if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_COMMIT ||
+        request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD)
         follow_commit(store, now_ms);
     if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_END)
         follow_end(store, request->end);
@@ -254,6 +259,7 @@ sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Shardgrad__V1__
 {
     bool repeat;
     sg_error result = {0};
+    bool loads = false;
     bool begins = request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN;
     pthread_rwlock_wrlock(&store->lock);
     sg_status status = check_header(store, request->header, begins, &repeat, err);
@@ -261,8 +267,11 @@ sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Shardgrad__V1__
     if (repeat)
         status = repeat_result(store, request->header->sequence, err);
     else if (applies)
-        status = settle(store, request->header, apply(store, request, &result), &result, err);
+        status = settle(store, request->header, apply(store, request, &loads, &result), &result, err);
+    sg_store_load what = store->load.what;
     pthread_rwlock_unlock(&store->lock);
+    if (loads)
+        store->options.on_load(store->options.cut_user, &what);
     if (applies && status == SG_OK)
         follow(store, now_ms, request);
     return status;

@@ -10,6 +10,8 @@
 #define MAX_SETTINGS 16u
 #define MAX_SHARED   64u /* keys that all processes share */
 
+static void drain(rig *r);
+
 void rig_init(rig *r, const char *const settings[])
 {
     sg_config_override overrides[MAX_SETTINGS] = {{.key = "linger", .value = "false", .source = "test"},
@@ -34,6 +36,7 @@ void rig_init(rig *r, const char *const settings[])
         r->lives[ps] = 100 + ps;
         shardgrad__v1__order_response__init(&r->acknowledgement[ps]);
     }
+    drain(r);
 }
 
 static ProtobufCMessage *keep(rig *r, ProtobufCMessage *body)
@@ -92,6 +95,10 @@ static void note(rig *r, sg_coordinator_action *action)
         free(action->manifest);
         action->manifest = NULL;
         break;
+    case SG_COORDINATOR_RECORD:
+        cr_assert_not(r->record_due, "two generations begin at once");
+        r->record_due = true;
+        break;
     case SG_COORDINATOR_LOG:
         note_log(r, action);
         break;
@@ -101,6 +108,14 @@ static void note(rig *r, sg_coordinator_action *action)
         snprintf(r->end_text, sizeof r->end_text, "%s", action->text);
         break;
     }
+}
+
+static void recorded(rig *r, sg_status status, const char *why)
+{
+    r->record_due = false;
+    sg_coordinator_on_recorded(
+        r->coordinator, r->now_ms,
+        &(sg_coordinator_recorded){.status = status, .why = why, .generation = ++r->n_recorded, .manifest = r->newest});
 }
 
 static void drain(rig *r)
@@ -113,6 +128,10 @@ static void drain(rig *r)
             note(r, &action);
             moved = true;
         }
+        if (r->record_due && !r->keeps_records) {
+            recorded(r, SG_OK, "");
+            moved = true;
+        }
         for (uint32_t ps = 0; r->acknowledge && ps < RIG_MAX_PS; ps++) {
             if (!r->pending[ps])
                 continue;
@@ -122,6 +141,13 @@ static void drain(rig *r)
             moved = true;
         }
     }
+}
+
+void rig_record(rig *r, sg_status status, const char *why)
+{
+    cr_assert(r->record_due, "no generation is to be recorded");
+    recorded(r, status, why);
+    drain(r);
 }
 
 void rig_acknowledge(rig *r, uint32_t ps, sg_status status, const char *message)

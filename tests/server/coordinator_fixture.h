@@ -32,6 +32,10 @@ typedef struct rig {
     uint32_t n_orders[RIG_MAX_PS];
     uint64_t lives[RIG_MAX_PS];
     Shardgrad__V1__OrderResponse acknowledgement[RIG_MAX_PS]; /* with which each ps answers orders */
+    bool record_due;                      /* a generation is to be recorded: done at once, */
+    bool keeps_records;                   /* or by rig_record */
+    uint64_t n_recorded;                  /* generations */
+    const sg_checkpoint_manifest *newest; /* what the next one starts from; NULL: nothing */
     unsigned n_ends;
     sg_status end_status;
     char end_text[SG_ERROR_MESSAGE_BYTES];
@@ -49,6 +53,8 @@ typedef struct rig {
 void rig_init(rig *r, const char *const settings[]);
 void rig_deinit(rig *r); /* asserts that no action was left */
 
+/* Answers what is to be recorded. */
+void rig_record(rig *r, sg_status status, const char *why);
 /* Lets so much time pass, with a tick every 100 ms. */
 void rig_pass(rig *r, uint64_t ms);
 /* The same, with heartbeats of these incarnations (0-terminated) and registrations of all ps every second. */

@@ -239,6 +239,7 @@ struct sim {
     size_t n_waiting, waiting_capacity;
     uint64_t n_refused;                                               /* pushes for which there was no room */
     sim_link links[SIM_MAX_WORKERS + SIM_MAX_PS + 1][SIM_MAX_PS + 2]; /* by sender; by ps, coordinator, heartbeats */
+    uint64_t n_generations;                                           /* recorded */
     bool job_ended;
     sg_status job_status;
     char job_text[SG_ERROR_MESSAGE_BYTES];
@@ -289,6 +290,7 @@ void sim_ps_end(sim *s, sim_ps *ps, sg_status status, const char *text, uint64_t
 
 void sim_save_cut(void *ps, const sg_store_cut *cut, sg_status status, const char *message);
 void sim_save_complete(sim *s, sim_ps *ps, const sg_checkpoint_manifest *manifest);
+void sim_save_record(sim *s, sim_ps *ps);
 void sim_save_ticket(sim *s);
 void sim_save_judge(sim *s);
 

@@ -117,6 +117,9 @@ void sim_ps_drain(sim *s, sim_ps *ps)
         case SG_COORDINATOR_SAVE:
             sim_save_complete(s, ps, action.manifest);
             break;
+        case SG_COORDINATOR_RECORD:
+            sim_save_record(s, ps);
+            break;
         case SG_COORDINATOR_LOG:
             sim_trace(s, "coordinator: %s %s", action.event, action.text);
             break;

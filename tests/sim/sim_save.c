@@ -183,3 +183,20 @@ void sim_save_judge(sim *s)
         sim_fail(s, "the job has ended, it trained up to iteration %" PRIu64 ", and the newest checkpoint is %" PRIu64,
                  trained, s->set_iteration);
 }
+
+/* --- generations -------------------------------------------------------------------------------------------------- */
+
+static void on_record_written(sim *s, const sim_event *event)
+{
+    sim_ps *ps = event->subject;
+    if (!ps->running || ps->life != event->number || ps->ended)
+        return;
+    sg_coordinator_on_recorded(ps->coordinator, s->now_ms,
+                               &(sg_coordinator_recorded){.why = "", .generation = ++s->n_generations});
+    sim_ps_drain(s, ps);
+}
+
+void sim_save_record(sim *s, sim_ps *ps)
+{
+    sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_record_written, ps, ps->life);
+}

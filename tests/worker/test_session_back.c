@@ -41,10 +41,13 @@ Test(session_back, rolled_back_from_anyone_ends_what_is_under_way_and_says_hello
     uint64_t push;
     cr_assert_eq(sg_session_push(p.session, p.now_ms, UINT64_MAX, &step, 1, peer_slices, 4, &push, NULL), SG_OK);
     const uint64_t pull = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices, 4);
+    sg_session_finish(p.session, p.now_ms, &step);
+    const uint64_t next = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
     sg_session_action call = peer_take(&p, SG_SESSION_PUSH);
     peer_fail(&p, &call, SG_ROLLED_BACK, "generation 1 has passed; ps 1 is in generation 2");
     peer_expect(&p, push, SG_ROLLED_BACK);
     peer_expect(&p, pull, SG_ROLLED_BACK);
+    peer_expect(&p, next, SG_ROLLED_BACK);
     cr_assert(sg_session_is_back(p.session));
     const uint64_t ticket = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
     peer_drain(&p);

@@ -148,6 +148,13 @@ static void on_finished(void *user, const char *who, size_t n_alive)
         uv_timer_start(&c->ps_end, on_ps_end_due, PS_END_MS, 0);
 }
 
+static void on_restarted(void *user, const char *who, uint64_t n)
+{
+    cluster *c = user;
+    sg_progress_print(&c->run->progress, "shardgrad: %s died and was started anew (%" PRIu64 " of %" PRIu64 ")", who, n,
+                      c->config->restarts);
+}
+
 static void on_ended(void *user)
 {
     cluster *c = user;
@@ -234,6 +241,8 @@ static void init(cluster *c, sg_run *run)
         .shared_fd = run->lock_fd,
         .on_line = on_line,
         .on_finished = on_finished,
+        .restarts = c->config->restarts,
+        .on_restarted = on_restarted,
         .on_ended = on_ended,
         .user = c,
     });

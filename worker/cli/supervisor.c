@@ -12,6 +12,7 @@ typedef struct child {
     uv_process_t process;
     uv_pipe_t pipe; /* its standard error */
     char who[32];
+    char **argv; /* to start it anew */
     bool alive;
     int64_t exit_code; /* of the process, once it is not alive, and the signal that ended it or 0 */
     int signal_number;
@@ -28,6 +29,7 @@ struct sg_supervisor {
     bool stopping;
     child **children;
     size_t n_children;
+    uint64_t n_restarts;
     int failure;
     sg_error error;
 };
@@ -44,8 +46,12 @@ sg_supervisor *sg_supervisor_create(const sg_supervisor_options *options)
 static void free_when_closed(uv_handle_t *handle)
 {
     sg_supervisor *s = handle->data;
-    for (size_t i = 0; i < s->n_children; i++)
+    for (size_t i = 0; i < s->n_children; i++) {
+        for (char **word = s->children[i]->argv; *word != NULL; word++)
+            free(*word);
+        free(s->children[i]->argv);
         free(s->children[i]);
+    }
     free(s->children);
     free(s);
 }
@@ -146,6 +152,23 @@ static void report_if_over(sg_supervisor *s)
     s->options.on_ended(s->options.user);
 }
 
+static sg_status spawn(child *c, sg_error *err);
+
+/* One that was killed or has crashed; what ended by its own decision would decide so again. */
+static bool restart(child *c)
+{
+    sg_supervisor *s = c->supervisor;
+    bool died = c->signal_number != 0 || c->exit_code == sg_status_exit_code(SG_INTERNAL);
+    if (!died || s->n_restarts >= s->options.restarts)
+        return false;
+    s->n_restarts++;
+    sg_error err;
+    if (spawn(c, &err) != SG_OK)
+        return false;
+    s->options.on_restarted(s->options.user, c->who, s->n_restarts);
+    return true;
+}
+
 /* Judges how a child ended, once its last word was read. */
 static void judge(child *c)
 {
@@ -156,6 +179,8 @@ static void judge(child *c)
         s->options.on_finished(s->options.user, c->who, sg_supervisor_n_alive(s));
         return;
     }
+    if (restart(c))
+        return;
     const char *colon = c->last_error[0] != '\0' ? ": " : "";
     if (c->signal_number != 0) {
         bool bug = c->signal_number == SIGSEGV || c->signal_number == SIGABRT || c->signal_number == SIGBUS ||
@@ -213,22 +238,35 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buffer)
     }
 }
 
-static child *add_child(sg_supervisor *s, const char *who)
+static char **copy_argv(char *const *argv)
+{
+    size_t n = 0;
+    while (argv[n] != NULL)
+        n++;
+    char **copy = sg_xcalloc(n + 1, sizeof(char *));
+    for (size_t i = 0; i < n; i++)
+        copy[i] = sg_xstrdup(argv[i]);
+    return copy;
+}
+
+static child *add_child(sg_supervisor *s, const char *who, char *const *argv)
 {
     child *c = sg_xcalloc(1, sizeof(*c));
     c->supervisor = s;
     snprintf(c->who, sizeof(c->who), "%s", who);
     s->children = sg_xrealloc(s->children, s->n_children + 1, sizeof(child *));
     s->children[s->n_children++] = c;
-    c->process.data = c;
-    uv_pipe_init(s->options.loop, &c->pipe, 0);
-    c->pipe.data = c;
+    c->argv = copy_argv(argv);
     return c;
 }
 
-sg_status sg_supervisor_start(sg_supervisor *s, const char *who, char *const *argv, sg_error *err)
+static sg_status spawn(child *c, sg_error *err)
 {
-    child *c = add_child(s, who);
+    sg_supervisor *s = c->supervisor;
+    char **argv = c->argv;
+    c->process = (uv_process_t){.data = c};
+    uv_pipe_init(s->options.loop, &c->pipe, 0);
+    c->pipe.data = c;
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_IGNORE},
@@ -238,7 +276,7 @@ sg_status sg_supervisor_start(sg_supervisor *s, const char *who, char *const *ar
     uv_process_options_t options = {
         .exit_cb = on_process_exit,
         .file = argv[0],
-        .args = (char **)(uintptr_t)argv,
+        .args = argv,
         .flags = UV_PROCESS_DETACHED,
         .stdio = stdio,
         .stdio_count = s->options.shared_fd >= 0 ? 4 : 3,
@@ -250,11 +288,16 @@ sg_status sg_supervisor_start(sg_supervisor *s, const char *who, char *const *ar
         uv_close((uv_handle_t *)&c->process, on_closed);
         uv_close((uv_handle_t *)&c->pipe, on_closed);
         sg_supervisor_stop(s);
-        return sg_error_set(err, SG_NOT_FOUND, "cannot start %s (%s): %s", who, argv[0], uv_strerror(failed));
+        return sg_error_set(err, SG_NOT_FOUND, "cannot start %s (%s): %s", c->who, argv[0], uv_strerror(failed));
     }
     c->alive = true;
     uv_read_start((uv_stream_t *)&c->pipe, lend_line, on_read);
     return SG_OK;
+}
+
+sg_status sg_supervisor_start(sg_supervisor *s, const char *who, char *const *argv, sg_error *err)
+{
+    return spawn(add_child(s, who, argv), err);
 }
 
 int sg_supervisor_pid(const sg_supervisor *s, const char *who)

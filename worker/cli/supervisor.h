@@ -1,9 +1,10 @@
 /* worker/cli/supervisor.h - starts processes, reads what they say, and makes sure that all of them end.
  *
- * The first that fails (an exit code other than 0, or a signal that nobody here sent) is remembered and the others are
- * told to stop: SIGTERM, and SIGKILL after grace_ms. Each child is a session of its own, so that Ctrl-C at the terminal
- * reaches only the supervisor's owner, which decides. A child gets `--parent` (common/parent.h) from the owner, so that
- * it ends also when this process is killed.
+ * One that is killed or crashes is started anew, as long as it may be. The first that fails (an exit code other than 0,
+ * or a signal that nobody here sent) is remembered and the others are told to stop: SIGTERM, and SIGKILL after
+ * grace_ms. Each child is a session of its own, so that Ctrl-C at the terminal reaches only the supervisor's owner,
+ * which decides. A child gets `--parent` (common/parent.h) from the owner, so that it ends also when this process is
+ * killed.
  *
  * Threads: all of it on the thread that runs the loop. */
 #ifndef SG_WORKER_CLI_SUPERVISOR_H
@@ -23,6 +24,9 @@ typedef struct sg_supervisor_options {
     void (*on_line)(void *user, const char *who, const char *line);
     /* A child ended well: how many of those that were started still run. Not called once something has failed. */
     void (*on_finished)(void *user, const char *who, size_t n_alive);
+    /* Children that were killed or have crashed are started anew, so often in all; `n` counts. */
+    uint64_t restarts;
+    void (*on_restarted)(void *user, const char *who, uint64_t n);
     /* Once, when the last child has ended and everything it wrote was handed over. */
     void (*on_ended)(void *user);
     void *user;

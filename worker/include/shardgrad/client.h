@@ -40,8 +40,10 @@
  * SG_ROLLED_BACK: a ps was lost, and with it what it held; the message names it. The job goes on from the newest
  * checkpoint, or, before the first step, begins again. Every op that was under way has ended so, and all but begin_step
  * fail so until sg_client_begin_step has returned the step that the job goes on with; what was pushed before counts no
- * more (async: it may be in the checkpoint or not: that is unknown). Before the first step that call may send the value
- * buffers as initial values once more, so they are not to be written to until it has returned. */
+ * more (async: it may be in the checkpoint or not: that is unknown). Before the first
+ * step that call may send the value buffers as initial values once more, so they are not to be written to until it has
+ * returned. With values_later, ops of the step before may be found to have failed so when the next step has begun: then
+ * sg_client_info.generation is another than before. */
 #ifndef SHARDGRAD_CLIENT_H
 #define SHARDGRAD_CLIENT_H
 

@@ -1,0 +1,251 @@
+#include "server/ps_restore.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "common/clock.h"
+
+typedef struct job {
+    sg_mailbox_item arrived; /* of a load */
+    uv_work_t work;
+    sg_ps_restore *restore;
+    STAILQ_ENTRY(job) link;
+    bool records; /* else it loads: */
+    sg_store_load load;
+    uint64_t above, own, generation;
+    sg_checkpoint_set set;
+    sg_checkpoint_manifest manifest; /* where set.generation is not 0 */
+    bool has_manifest;
+    uint64_t began_ms;
+    sg_status status;
+    sg_error error;
+} job;
+
+struct sg_ps_restore {
+    sg_ps_restore_options options;
+    STAILQ_HEAD(, job) jobs;
+    bool working; /* at the first of them */
+    _Atomic bool closed;
+};
+
+sg_ps_restore *sg_ps_restore_create(const sg_ps_restore_options *options)
+{
+    sg_ps_restore *restore = sg_xcalloc(1, sizeof *restore);
+    restore->options = *options;
+    STAILQ_INIT(&restore->jobs);
+    return restore;
+}
+
+/* --- on the pool: a record ---------------------------------------------------------------------------------------- */
+
+static void log_skipped(const sg_ps_restore *restore, const sg_checkpoint_found *skipped, size_t n)
+{
+    char name[SG_CHECKPOINT_NAME_BYTES], quoted[SG_ERROR_MESSAGE_BYTES + 16];
+    for (size_t i = 0; i < n; i++)
+        sg_log_warn(restore->options.log, "checkpoint_skipped", "set=%s reason=%s",
+                    sg_checkpoint_set_name(skipped[i].set, name),
+                    sg_log_quote(skipped[i].why.message, quoted, sizeof quoted));
+}
+
+static sg_status find_newest(job *j)
+{
+    sg_checkpoint_found *skipped = NULL;
+    size_t n = 0;
+    sg_status status = sg_checkpoint_find_newest(j->restore->options.folder, &j->set, &skipped, &n, &j->error);
+    if (status == SG_OK)
+        log_skipped(j->restore, skipped, n);
+    free(skipped);
+    return status;
+}
+
+/* By the configuration, for a job that is started; what is on the way goes on from the newest. */
+static sg_status choose(job *j)
+{
+    const char *wanted = j->own == 0 ? j->restore->options.config->restore : "latest";
+    if (strcmp(wanted, "none") == 0)
+        return SG_OK;
+    if (strcmp(wanted, "latest") == 0)
+        return find_newest(j);
+    return sg_checkpoint_find(j->restore->options.folder, strtoull(wanted, NULL, 10), &j->set, &j->error);
+}
+
+static sg_status record(job *j)
+{
+    const sg_checkpoint *folder = j->restore->options.folder;
+    sg_checkpoint_record highest;
+    sg_status status = sg_checkpoint_record_highest(folder, &highest, &j->error);
+    if (status == SG_OK && j->own != 0 && highest.generation > j->own)
+        status = sg_error_set(&j->error, SG_FENCED, "generation %" PRIu64 " is recorded in %s, this one is in %" PRIu64,
+                              highest.generation, sg_checkpoint_dir(folder), j->own);
+    if (status == SG_OK)
+        status = choose(j);
+    if (status == SG_OK && j->set.generation != 0) {
+        status = sg_checkpoint_read_manifest(folder, j->set, &j->manifest, &j->error);
+        j->has_manifest = status == SG_OK;
+    }
+    if (status != SG_OK)
+        return status;
+    j->generation = (highest.generation > j->above ? highest.generation : j->above) + 1;
+    return sg_checkpoint_record_create(
+        folder,
+        &(sg_checkpoint_record){.generation = j->generation, .life = j->restore->options.life, .restored = j->set},
+        &j->error);
+}
+
+/* --- on the pool: a load ------------------------------------------------------------------------------------------ */
+
+static sg_status read_range(void *user, uint32_t variable, uint64_t first_elem, uint64_t n_elems, float *values,
+                            float *const *slots, size_t n_slots, uint64_t *step, uint64_t *n_applied, sg_error *err)
+{
+    float *wanted[SG_CHECKPOINT_MAX_SLOTS] = {NULL};
+    SG_ASSERT(n_slots <= SG_CHECKPOINT_MAX_SLOTS);
+    for (size_t i = 0; i < n_slots; i++)
+        wanted[i] = slots[i];
+    return sg_checkpoint_read(user, variable, first_elem, n_elems, values, wanted, step, n_applied, err);
+}
+
+static sg_status load(job *j)
+{
+    sg_ps_restore *restore = j->restore;
+    sg_checkpoint_reader *reader;
+    sg_status status = sg_checkpoint_reader_open(
+        restore->options.folder,
+        (sg_checkpoint_set){.iteration = j->load.set_iteration, .generation = j->load.set_generation}, &reader,
+        &j->error);
+    if (status != SG_OK)
+        return status;
+    uint32_t n = sg_store_n_slices(restore->options.store);
+    for (uint32_t place = 0; place < n && status == SG_OK; place++)
+        status = atomic_load(&restore->closed)
+                     ? sg_error_set(&j->error, SG_CANCELLED, "this ps ends")
+                     : sg_store_fill(restore->options.store, j->load.generation, place, read_range, reader, &j->error);
+    sg_checkpoint_reader_close(reader);
+    return status;
+}
+
+static void on_pool(uv_work_t *work)
+{
+    job *j = SG_CONTAINER_OF(work, job, work);
+    if (!j->restore->options.folder)
+        j->status = sg_error_set(&j->error, SG_CONFIG, "checkpoint.dir is not set here");
+    else
+        j->status = j->records ? record(j) : load(j);
+}
+
+/* --- on the loop -------------------------------------------------------------------------------------------------- */
+
+static void begin_next(sg_ps_restore *restore);
+
+static void tell_recorded(const job *j)
+{
+    const sg_ps_restore *restore = j->restore;
+    char name[SG_CHECKPOINT_NAME_BYTES];
+    if (j->status == SG_OK)
+        sg_log_info(restore->options.log, "generation_recorded", "generation=%" PRIu64 " from=%s", j->generation,
+                    sg_checkpoint_set_name(j->set, name));
+    restore->options.on_recorded(restore->options.user,
+                                 &(sg_coordinator_recorded){.status = j->status,
+                                                            .why = j->error.message,
+                                                            .generation = j->generation,
+                                                            .manifest = j->has_manifest ? &j->manifest : NULL});
+}
+
+static void tell_loaded(const job *j)
+{
+    const sg_ps_restore *restore = j->restore;
+    char quoted[SG_ERROR_MESSAGE_BYTES + 16];
+    if (j->status == SG_OK)
+        sg_log_info(restore->options.log, "loaded", "iteration=%" PRIu64 " ms=%" PRIu64, j->load.set_iteration,
+                    sg_clock_ms() - j->began_ms);
+    else if (j->status != SG_ROLLED_BACK)
+        sg_log_error(restore->options.log, "load_failed", "iteration=%" PRIu64 " status=%s reason=%s",
+                     j->load.set_iteration, sg_status_name(j->status),
+                     sg_log_quote(j->error.message, quoted, sizeof quoted));
+    sg_store_loaded(restore->options.store, j->load.generation, j->status, j->error.message);
+}
+
+static void end(job *j)
+{
+    if (!atomic_load(&j->restore->closed)) {
+        if (j->records)
+            tell_recorded(j);
+        else
+            tell_loaded(j);
+    }
+    if (j->has_manifest)
+        sg_checkpoint_manifest_deinit(&j->manifest);
+    free(j);
+}
+
+static void on_done(uv_work_t *work, int status)
+{
+    job *j = SG_CONTAINER_OF(work, job, work);
+    sg_ps_restore *restore = j->restore;
+    SG_ASSERT(status == 0); /* nothing is cancelled by uv_cancel */
+    restore->working = false;
+    STAILQ_REMOVE_HEAD(&restore->jobs, link);
+    end(j);
+    begin_next(restore);
+}
+
+static void begin_next(sg_ps_restore *restore)
+{
+    job *j = STAILQ_FIRST(&restore->jobs);
+    if (!j || restore->working || atomic_load(&restore->closed))
+        return;
+    restore->working = true;
+    j->began_ms = sg_clock_ms();
+    int failed = uv_queue_work(restore->options.loop, &j->work, on_pool, on_done);
+    SG_ASSERT(failed == 0); /* it fails only without a callback */
+}
+
+static void add(job *j)
+{
+    STAILQ_INSERT_TAIL(&j->restore->jobs, j, link);
+    begin_next(j->restore);
+}
+
+static void on_load(sg_mailbox_item *item)
+{
+    add(SG_CONTAINER_OF(item, job, arrived));
+}
+
+void sg_ps_restore_load(sg_ps_restore *restore, const sg_store_load *what)
+{
+    job *j = sg_xcalloc(1, sizeof *j);
+    j->arrived.run = on_load;
+    j->restore = restore;
+    j->load = *what;
+    sg_mailbox_post(restore->options.mailbox, &j->arrived);
+}
+
+void sg_ps_restore_record(sg_ps_restore *restore, uint64_t above, uint64_t own)
+{
+    job *j = sg_xcalloc(1, sizeof *j);
+    j->restore = restore;
+    j->records = true;
+    j->above = above;
+    j->own = own;
+    add(j);
+}
+
+void sg_ps_restore_close(sg_ps_restore *restore)
+{
+    atomic_store(&restore->closed, true);
+}
+
+void sg_ps_restore_destroy(sg_ps_restore *restore)
+{
+    if (!restore)
+        return;
+    SG_ASSERT(!restore->working);
+    while (!STAILQ_EMPTY(&restore->jobs)) {
+        job *j = STAILQ_FIRST(&restore->jobs);
+        STAILQ_REMOVE_HEAD(&restore->jobs, link);
+        end(j);
+    }
+    free(restore);
+}

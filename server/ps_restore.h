@@ -1,0 +1,38 @@
+/* server/ps_restore.h - what a generation starts from: in ps 0, which checkpoint that is, and its record; in every ps,
+ * its values and slots. Files, read and written on libuv's pool; one thing at a time.
+ *
+ * Threads: sg_ps_restore_load any, all else the loop's. */
+#ifndef SG_SERVER_PS_RESTORE_H
+#define SG_SERVER_PS_RESTORE_H
+
+#include "common/config.h"
+#include "server/coordinator.h"
+#include "server/mailbox.h"
+#include "server/store.h"
+
+typedef struct sg_ps_restore sg_ps_restore;
+
+typedef struct sg_ps_restore_options {
+    const sg_config *config;
+    const sg_checkpoint *folder; /* NULL: there is none */
+    uint64_t life;               /* random: of the coordinator, in its records */
+    sg_store *store;
+    uv_loop_t *loop;
+    sg_mailbox *mailbox;
+    const sg_log *log;
+    void (*on_recorded)(void *user, const sg_coordinator_recorded *recorded);
+    void *user;
+} sg_ps_restore_options;
+
+sg_ps_restore *sg_ps_restore_create(const sg_ps_restore_options *options);
+/* The store has been told to load (sg_store_options.on_load). */
+void sg_ps_restore_load(sg_ps_restore *restore, const sg_store_load *load);
+/* Records the generation above `above`, and above all that were recorded; on_recorded follows. own 0: the configuration
+ * says what it starts from; otherwise the newest usable checkpoint. */
+void sg_ps_restore_record(sg_ps_restore *restore, uint64_t above, uint64_t own);
+/* No more news; what is under way is given up, and the loop must run until that is so. */
+void sg_ps_restore_close(sg_ps_restore *restore);
+/* After the loop has run to its end. NULL is fine. */
+void sg_ps_restore_destroy(sg_ps_restore *restore);
+
+#endif

@@ -1,0 +1,120 @@
+/* Values and slots of a checkpoint become those of the slices: read on a thread that may block, one slice at a time
+ * into memory of its own, so that nobody is in the way of a generation that begins meanwhile. */
+#include "server/store_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+sg_status sg_store_load_order(sg_store *store, const Shardgrad__V1__Load *order, bool *starts, sg_error *err)
+{
+    if (!store->plan || store->committed || store->attempt != 0 || !store->options.on_load)
+        return sg_error_set(err, SG_INVALID, "a checkpoint cannot be loaded here: %s",
+                            !store->plan              ? "no variables are declared"
+                            : !store->options.on_load ? "this ps has no checkpoint.dir"
+                                                      : "there are values, or will be");
+    if (store->load.state == SG_STORE_LOAD_ENDED) {
+        store->load.state = SG_STORE_LOAD_NONE;
+        store->committed = store->load.result.code == SG_OK;
+        return store->committed ? SG_OK : sg_error_set(err, store->load.result.code, "%s", store->load.result.message);
+    }
+    *starts = store->load.state == SG_STORE_LOAD_NONE;
+    if (*starts)
+        store->load.what = (sg_store_load){
+            .generation = store->generation, .set_iteration = order->iteration, .set_generation = order->generation};
+    store->load.state = SG_STORE_LOAD_UNDER_WAY;
+    return sg_error_set(err, SG_NOT_READY, "the checkpoint of iteration %" PRIu64 " is being read", order->iteration);
+}
+
+void sg_store_loaded(sg_store *store, uint64_t generation, sg_status status, const char *message)
+{
+    pthread_rwlock_wrlock(&store->lock);
+    if (store->generation == generation && store->load.state == SG_STORE_LOAD_UNDER_WAY) {
+        store->load.state = SG_STORE_LOAD_ENDED;
+        store->load.result = (sg_error){0};
+        if (status != SG_OK)
+            status = sg_error_set(&store->load.result, status, "%s", message);
+    }
+    pthread_rwlock_unlock(&store->lock);
+}
+
+/* What a slice gets. */
+typedef struct filling {
+    sg_version *version, *spare;
+    float *slots[SG_UPDATE_MAX_SLOTS];
+    size_t n_slots;
+    uint64_t n_applied;
+} filling;
+
+static void filling_deinit(filling *f)
+{
+    sg_version_release(f->version);
+    sg_version_release(f->spare);
+    for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++)
+        free(f->slots[i]);
+}
+
+static sg_status filling_make(sg_store *store, const sg_store_slice *slice, filling *f, sg_error *err)
+{
+    f->n_slots = sg_store_n_slots(store, slice);
+    f->version = sg_version_create(store->pool, slice->index, 0, slice->n_elems);
+    bool complete = f->version != NULL;
+    if (!slice->variable->frozen) {
+        f->spare = sg_version_create(store->pool, slice->index, 0, slice->n_elems);
+        complete = complete && f->spare;
+    }
+    for (size_t i = 0; i < f->n_slots; i++) {
+        f->slots[i] = sg_try_alloc_aligned(slice->n_elems * sizeof(float));
+        complete = complete && f->slots[i];
+    }
+    if (!complete)
+        return sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu64 " elements of variable '%s' and their slots",
+                            slice->n_elems, slice->variable->name);
+    if (f->spare) /* touched, so that the first round does not wait for pages */
+        memset(f->spare->values, 0, slice->n_elems * sizeof(float));
+    return SG_OK;
+}
+
+/* Under store.lock, of the right generation. What the slice had goes into the filling. */
+static void put(sg_store_slice *slice, filling *f)
+{
+    pthread_mutex_lock(&slice->mutex);
+    sg_version *newest = slice->newest;
+    slice->newest = f->version;
+    slice->round.step = f->version->step;
+    slice->n_applied = f->n_applied;
+    if (!slice->spare) {
+        slice->spare = f->spare;
+        f->spare = NULL;
+    }
+    for (size_t i = 0; i < f->n_slots; i++) {
+        float *old = slice->slots[i];
+        slice->slots[i] = f->slots[i];
+        f->slots[i] = old;
+    }
+    f->version = newest;
+    pthread_mutex_unlock(&slice->mutex);
+}
+
+sg_status sg_store_fill(sg_store *store, uint64_t generation, uint32_t place, sg_store_read_fn read, void *user,
+                        sg_error *err)
+{
+    SG_ASSERT(place < sg_store_n_slices(store));
+    sg_store_slice *slice = &store->slices[place];
+    const sg_plan_slice *planned = &store->plan->slices[slice->index];
+    filling f = {.n_slots = 0};
+    sg_status status = filling_make(store, slice, &f, err);
+    if (status == SG_OK)
+        status = read(user, planned->variable, planned->first_elem, planned->n_elems, f.version->values, f.slots,
+                      f.n_slots, &f.version->step, &f.n_applied, err);
+    if (status == SG_OK) {
+        pthread_rwlock_rdlock(&store->lock);
+        if (store->generation == generation && !store->beginning)
+            put(slice, &f);
+        else
+            status = sg_error_set(err, SG_ROLLED_BACK, "generation %" PRIu64 " has passed", generation);
+        pthread_rwlock_unlock(&store->lock);
+    }
+    filling_deinit(&f);
+    return status;
+}

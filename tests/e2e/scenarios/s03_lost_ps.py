@@ -1,0 +1,125 @@
+"""Scenario 3: a ps is killed while the job trains. It is started anew, the job goes back to its newest checkpoint by
+itself, and ends with the parameters of a run that nobody disturbed."""
+import glob
+import os
+import re
+import signal
+
+from harness import alive, check, contains, equal, scenario, wait_until
+
+STEPS = 400
+
+
+def cluster(case, name, **keys):
+    """Two ps and two workers; the checkpoints lie in a folder of the run's own."""
+    keys = {"lease_ms": "1500", "park_ms": "400", "start_timeout_ms": "30000", "train__steps": str(STEPS),
+            "run_dir": f"{case.dir}/{name}", "update__rule": "adam", "update__learning_rate": "0.001", "restarts": "9",
+            **keys}
+    text = f"checkpoint:\n  dir: {case.dir}/{name}-checkpoints\n  every: 50\n"
+    return case.config(f"{name}.yaml", ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, text=text, **keys)
+
+
+def undisturbed(case):
+    config = cluster(case, "calm")
+    case.shardgrad("run", config)
+    return case.summary(f"{case.dir}/calm")["parameters_sha256"]
+
+
+def pid_of(run, ps):
+    """Of the newest process of this ps; None: there is none now."""
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as f:
+                words = f.read().split(b"\0")
+        except OSError:
+            continue
+        pid = int(path.split("/")[2])
+        if words[0].endswith(b"shardgrad-ps") and str(run.pid).encode() in words and words[4] == str(ps).encode():
+            return pid
+    return None
+
+
+def sets(case, name):
+    found = [re.search(r"step-(\d+)-g(\d+)/manifest.json$", path)
+             for path in glob.glob(f"{case.dir}/{name}-checkpoints/step-*/manifest.json")]
+    return [(int(match[1]), int(match[2])) for match in found if match]
+
+
+def newest(case, name):
+    return max([iteration for iteration, _ in sets(case, name)], default=-1)
+
+
+def log_of(case, name, who):
+    with open(f"{case.dir}/{name}/log/{who}.log") as f:
+        return f.read()
+
+
+def kill(case, run, ps):
+    pid = wait_until(lambda: pid_of(run, ps), f"a process of ps {ps}")
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def end_like(case, run, name, sha256):
+    run.expect(0, timeout_s=120)
+    equal(case.summary(f"{case.dir}/{name}")["parameters_sha256"], sha256, "parameters_sha256")
+
+
+def kill_one(case, ps):
+    sha256 = undisturbed(case)
+    run = case.start("shardgrad", "run", cluster(case, "run"))
+    wait_until(lambda: newest(case, "run") >= 100 or run.popen.poll() is not None, "a periodic checkpoint")
+    kill(case, run, ps)
+    end_like(case, run, "run", sha256)
+    contains(run.err, rf"ps-{ps} died and was started anew", "what run said")
+    contains(log_of(case, "run", "worker-0"), r"rolled_back", "the log of worker 0")
+    check(any(generation == 2 for _, generation in sets(case, "run")), "no checkpoint is of generation 2")
+
+
+@scenario
+def a_ps_that_is_killed_comes_back_and_the_job_ends_as_if_nothing_had_been(case):
+    kill_one(case, 1)
+
+
+@scenario
+def the_ps_with_the_coordinator_is_killed_and_the_job_ends_as_if_nothing_had_been(case):
+    kill_one(case, 0)
+
+
+@scenario
+def a_ps_that_dies_again_during_the_recovery_only_begins_it_anew(case):
+    sha256 = undisturbed(case)
+    run = case.start("shardgrad", "run", cluster(case, "run"))
+    wait_until(lambda: newest(case, "run") >= 50 or run.popen.poll() is not None, "a periodic checkpoint")
+    for ps in (1, 1, 0, 1):
+        first = kill(case, run, ps)
+        wait_until(lambda: (pid := pid_of(run, ps)) and pid != first, f"ps {ps} is started anew")
+    end_like(case, run, "run", sha256)
+
+
+@scenario
+def a_ps_that_dies_before_the_first_periodic_checkpoint_takes_nothing_with_it(case):
+    sha256 = undisturbed(case)
+    run = case.start("shardgrad", "run", cluster(case, "run"))
+    wait_until(lambda: newest(case, "run") >= 0 or run.popen.poll() is not None, "the checkpoint of the initial values")
+    kill(case, run, 1)
+    end_like(case, run, "run", sha256)
+
+
+@scenario
+def a_run_that_was_killed_as_a_whole_goes_on_when_it_is_started_again(case):
+    sha256 = undisturbed(case)
+    config = cluster(case, "run")
+    run = case.start("shardgrad", "run", config)
+    children = case.watch_children(run, 4)
+    wait_until(lambda: newest(case, "run") >= 100 or run.popen.poll() is not None, "a periodic checkpoint")
+    for pid in [run.pid, *children]:
+        if alive(pid):  # the others may have ended with the first
+            os.kill(pid, signal.SIGKILL)
+    run.wait()
+    wait_until(lambda: not any(alive(pid) for pid in children), "all of it is gone")
+    again = case.start("shardgrad", "run", config)
+    end_like(case, again, "run", sha256)
+    contains(log_of(case, "run", "ps-0"), r"restored iteration=\d+ generation=2", "the log of ps 0")
+    fresh = case.start("shardgrad", "run", config, "--restore", "none")
+    end_like(case, fresh, "run", sha256)

@@ -1,0 +1,193 @@
+/* Generations that start from a checkpoint. */
+#include <criterion/criterion.h>
+
+#include "common/status.h"
+#include "tests/server/coordinator_fixture.h"
+
+#define BEGIN   SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN
+#define LOAD    SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD
+#define HYPER   SHARDGRAD__V1__ORDER_REQUEST__ORDER_HYPER
+#define DECLARE SHARDGRAD__V1__ORDER_REQUEST__ORDER__NOT_SET
+
+static const char *const two_ps[] = {"ps=[\"127.0.0.1:0\",\"127.0.0.1:0\"]", "checkpoint.dir=/somewhere", NULL};
+
+static uint64_t weight_shape[] = {784, 512}, critic_shape[] = {784}, steps[] = {50, 10};
+static sg_checkpoint_variable variables[] = {
+    {.name = (char *)"weight", .shape = weight_shape, .rank = 2, .lr_multiplier = 1, .decay_multiplier = 1},
+    {.name = (char *)"critic", .shape = critic_shape, .rank = 1, .group = 1, .lr_multiplier = 1, .decay_multiplier = 1},
+};
+
+/* Cut at iteration 50, of workers 0 and 1; the second group steps at every fifth. */
+static sg_checkpoint_manifest a_manifest(const rig *r)
+{
+    sg_checkpoint_manifest manifest = {.set = {.iteration = 50, .generation = 1},
+                                       .steps = steps,
+                                       .n_groups = 2,
+                                       .n_ps = 2,
+                                       .variables = variables,
+                                       .n_variables = 2};
+    snprintf(manifest.rule, sizeof manifest.rule, "%s", sg_rule_name(r->config->update.rule));
+    snprintf(manifest.mode, sizeof manifest.mode, "sync");
+    sg_workers_add(&manifest.members, 0);
+    sg_workers_add(&manifest.members, 1);
+    return manifest;
+}
+
+static rig_call *hello_again(rig *r, uint32_t worker, uint64_t life)
+{
+    Shardgrad__V1__HelloRequest hello = SHARDGRAD__V1__HELLO_REQUEST__INIT;
+    hello.protocol_version = 1;
+    hello.job = r->config->job;
+    hello.worker = worker;
+    hello.life = life;
+    hello.generation = 1;
+    return rig_hello_with(r, &hello);
+}
+
+static uint64_t incarnation_of(const rig_call *call)
+{
+    cr_assert_eq(call->status, SG_OK, "%s", call->text);
+    return ((const Shardgrad__V1__HelloResponse *)call->body)->incarnation;
+}
+
+Test(coordinator_restore, nobody_is_told_of_a_generation_before_it_is_recorded)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    rig_register_all(&r);
+    uint64_t worker = rig_join(&r, 0, 7);
+    r.keeps_records = true;
+    rig_register_as(&r, 1, 555, "host:9");
+    rig_failed(rig_heartbeat(&r, worker), SG_NOT_READY, "begins another generation");
+    rig_failed(hello_again(&r, 0, 7), SG_NOT_READY, "begins another generation");
+    cr_assert_eq(rig_ordered(&r, 0, BEGIN, NULL), 0);
+    cr_assert_eq(rig_ordered(&r, 1, HYPER, NULL), 1, "nor the new life");
+    rig_record(&r, SG_OK, "");
+    cr_assert_eq(rig_ordered(&r, 0, BEGIN, NULL), 1);
+    rig_failed(rig_heartbeat(&r, worker), SG_ROLLED_BACK, "generation 1 has passed");
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, a_lost_ps_begins_a_generation_from_the_newest_checkpoint_when_all_have_loaded_it)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    rig_register_all(&r);
+    rig_join(&r, 0, 7);
+    rig_join(&r, 1, 8);
+    r.newest = &manifest;
+    r.silent[0] = true;
+    rig_register_as(&r, 1, 555, "host:9");
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING);
+    r.silent[0] = false;
+    r.lives[1] = 555;
+    rig_pass(&r, 300);
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    for (uint32_t ps = 0; ps < 2; ps++) {
+        cr_assert_eq(rig_ordered(&r, ps, DECLARE, NULL), 1);
+        cr_assert_eq(rig_ordered(&r, ps, LOAD, &order), 1);
+        cr_assert_eq(order->load->iteration, 50);
+        cr_assert_eq(order->load->generation, 1);
+        cr_assert_eq(order->header->generation, 2);
+    }
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    uint64_t workers[2] = {incarnation_of(hello_again(&r, 0, 7)), incarnation_of(hello_again(&r, 1, 8))};
+    rig_call *declare = rig_declare(&r, workers[0]);
+    cr_assert_eq(declare->status, SG_OK, "%s", declare->text);
+    cr_assert_eq(((const Shardgrad__V1__DeclareResponse *)declare->body)->attempt, 0, "there are values");
+    rig_declare(&r, workers[1]);
+    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
+    cr_assert(rig_waits(first), "worker 1 was at it, too");
+    rig_ticket(&r, workers[1], 0, 0, 0);
+    const Shardgrad__V1__TicketResponse *ticket = rig_granted(first);
+    cr_assert_eq(ticket->step->step, 50);
+    cr_assert_eq(ticket->step->iteration, 50);
+    cr_assert_eq(ticket->size, 2);
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, one_that_was_at_it_and_does_not_come_again_is_given_up_after_a_lease)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    rig_register_all(&r);
+    rig_join(&r, 0, 7);
+    r.newest = &manifest;
+    rig_register_as(&r, 1, 555, "host:9");
+    r.lives[1] = 555;
+    uint64_t worker = incarnation_of(hello_again(&r, 0, 7));
+    rig_declare(&r, worker);
+    rig_ticket(&r, worker, 0, 0, 0);
+    rig_live(&r, r.config->lease_ms + r.config->park_ms + 1000, (const uint64_t[]){worker, 0});
+    const Shardgrad__V1__TicketResponse *ticket = rig_granted(rig_ticket(&r, worker, 0, 0, 0));
+    cr_assert_eq(ticket->step->step, 50);
+    cr_assert_eq(ticket->size, 1);
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, a_coordinator_that_is_started_goes_on_from_what_it_finds)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    sg_coordinator_destroy(r.coordinator);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    r.newest = &manifest;
+    r.coordinator = sg_coordinator_create(r.config);
+    rig_failed(rig_register(&r, 0), SG_NOT_READY, "begins its generation");
+    /* ps 1 served the coordinator before: it is to come as a new life, and then drops what it has. */
+    Shardgrad__V1__PsReport report = SHARDGRAD__V1__PS_REPORT__INIT;
+    report.orders = 9;
+    report.generation = 1;
+    rig_failed(rig_report(&r, 1, &report, false), SG_ROLLED_BACK, "new life");
+    report.orders = 0;
+    cr_assert_eq(rig_report(&r, 1, &report, false)->status, SG_OK);
+    rig_register(&r, 0);
+    cr_assert_eq(rig_ordered(&r, 1, BEGIN, NULL), 1);
+    cr_assert_eq(rig_ordered(&r, 0, BEGIN, NULL), 0);
+    cr_assert_eq(rig_ordered(&r, 1, LOAD, NULL), 1);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    rig_failed(rig_heartbeat(&r, (uint64_t)1 << 32 | 77), SG_ROLLED_BACK, "generation 1 has passed");
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, a_job_without_a_checkpoint_to_go_on_from_ends_naming_the_ps)
+{
+    rig r;
+    rig_init(&r, (const char *const[]){two_ps[0], NULL});
+    uint64_t workers[2];
+    rig_start(&r, 2, workers);
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+    rig_failed(rig_register_as(&r, 1, 555, "host:1"), SG_PEER_LOST, "ps 1 (host:1) was started anew");
+    rig_failed(rig_heartbeat(&r, workers[0]), SG_PEER_LOST, "ps 1 (host:1)");
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, a_coordinator_that_finds_a_later_record_ends_as_superseded)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    rig_register_all(&r);
+    uint64_t worker = rig_join(&r, 0, 7);
+    r.keeps_records = true;
+    rig_register_as(&r, 1, 555, "host:9");
+    rig_record(&r, SG_FENCED, "generation 5 is recorded in /somewhere, this one is in 1");
+    rig_failed(rig_heartbeat(&r, worker), SG_FENCED, "another ps 0 has taken over");
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, a_checkpoint_of_another_rule_is_refused)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    snprintf(manifest.rule, sizeof manifest.rule, "adagrad");
+    r.newest = &manifest;
+    rig_register_all(&r);
+    rig_join(&r, 0, 7);
+    rig_register_as(&r, 1, 555, "host:9");
+    rig_failed(rig_hello(&r, 1, 8), SG_CONFIG, "made with update.rule adagrad");
+    rig_deinit(&r);
+}
