@@ -310,8 +310,6 @@ struct sg_coordinator {
     Shardgrad__V1__JobState state;
     uint64_t generation;
     uint64_t entered_ms;              /* the generation */
-    bool recording;                   /* the next one; nobody is told of it before that is done */
-    bool restores;                    /* this one starts from c->save.current */
     char why[SG_ERROR_MESSAGE_BYTES]; /* the next one begins */
     sg_workers awaited;               /* for the first step of this one; empty: `workers` of any index */
     uint64_t running_ms;              /* since when all is loaded */
@@ -346,6 +344,8 @@ struct sg_coordinator {
     uint64_t waiting_since_ms, warn_at_ms;
 
     bool ticked;
+    bool recording; /* the next one; nobody is told of it before that is done */
+    bool restores;  /* this one starts from c->save.current */
     bool has_initializer, sealing, committing;
     bool started;  /* `workers` have asked */
     bool over;     /* DRAINING, DONE or FAILED */
