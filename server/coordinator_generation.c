@@ -7,7 +7,8 @@
 
 #include "server/coordinator_internal.h"
 
-#define GENERATION_SHIFT 32u /* of an incarnation */
+#define GENERATION_SHIFT 32u   /* of an incarnation */
+#define COME_AGAIN_MS    1000u /* pause of a client that asks in vain */
 
 uint64_t sg_coordinator_generation_of(uint64_t incarnation)
 {
@@ -248,11 +249,13 @@ bool sg_coordinator_generation_all_asked(const sg_coordinator *c)
     return sg_coordinator_tickets_n_asked(c) > 0;
 }
 
-/* One that was at it and does not come again within a lease is lost, as any other would be. */
+/* One that was at it and does not come again is lost, as any other would be. It needs a lease to notice that ps 0 was
+ * started anew, and may then ask in vain once more. */
 static void give_up_awaited(sg_coordinator *c)
 {
     bool due = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && !c->started &&
-               c->now_ms - c->running_ms >= c->config->lease_ms + c->config->park_ms;
+               c->now_ms - c->running_ms >= 2 * c->config->lease_ms + c->config->park_ms + COME_AGAIN_MS &&
+               c->config->on_worker_loss != SG_WORKER_LOSS_WAIT;
     for (uint32_t i = 0; due && sg_workers_next(&c->awaited, i, &i); i++) {
         if (i < c->n_workers &&
             (sg_coordinator_members_live(&c->workers[i]) || c->workers[i].state == SG_COORDINATOR_WORKER_LEFT))
@@ -261,7 +264,7 @@ static void give_up_awaited(sg_coordinator *c)
             sg_coordinator_end_fail(c, SG_PEER_LOST,
                                     "worker %" PRIu32 " did not come again within %" PRIu64
                                     " ms after the job went back; start the job again",
-                                    i, c->config->lease_ms);
+                                    i, c->now_ms - c->running_ms);
             return;
         }
         if (sg_coordinator_tickets_n_asked(c) < c->config->min_workers)

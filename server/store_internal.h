@@ -128,7 +128,7 @@ struct sg_store {
         sg_store_load what;
         sg_error result;
     } load;
-    sg_plan *plan;  /* this and the next five: immutable once set by declare */
+    sg_plan *plan; /* this and the next five: immutable once set by declare */
     sg_store_variable *variables;
     sg_store_slice *slices; /* [n_slices] those that this ps owns, ascending */
     uint32_t n_slices;

@@ -3,6 +3,7 @@
 #include "server/store_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,9 +32,9 @@ void sg_store_loaded(sg_store *store, uint64_t generation, sg_status status, con
     pthread_rwlock_wrlock(&store->lock);
     if (store->generation == generation && store->load.state == SG_STORE_LOAD_UNDER_WAY) {
         store->load.state = SG_STORE_LOAD_ENDED;
-        store->load.result = (sg_error){0};
+        store->load.result = (sg_error){.code = status};
         if (status != SG_OK)
-            status = sg_error_set(&store->load.result, status, "%s", message);
+            snprintf(store->load.result.message, sizeof store->load.result.message, "%s", message);
     }
     pthread_rwlock_unlock(&store->lock);
 }

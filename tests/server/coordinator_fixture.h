@@ -32,10 +32,10 @@ typedef struct rig {
     uint32_t n_orders[RIG_MAX_PS];
     uint64_t lives[RIG_MAX_PS];
     Shardgrad__V1__OrderResponse acknowledgement[RIG_MAX_PS]; /* with which each ps answers orders */
-    bool record_due;                      /* a generation is to be recorded: done at once, */
-    bool keeps_records;                   /* or by rig_record */
-    uint64_t n_recorded;                  /* generations */
-    const sg_checkpoint_manifest *newest; /* what the next one starts from; NULL: nothing */
+    bool record_due;                                          /* a generation is to be recorded: done at once, */
+    bool keeps_records;                                       /* or by rig_record */
+    uint64_t n_recorded;                                      /* generations */
+    const sg_checkpoint_manifest *newest;                     /* what the next one starts from; NULL: nothing */
     unsigned n_ends;
     sg_status end_status;
     char end_text[SG_ERROR_MESSAGE_BYTES];

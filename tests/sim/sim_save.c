@@ -186,17 +186,9 @@ void sim_save_judge(sim *s)
 
 /* --- generations -------------------------------------------------------------------------------------------------- */
 
-static void on_record_written(sim *s, const sim_event *event)
-{
-    sim_ps *ps = event->subject;
-    if (!ps->running || ps->life != event->number || ps->ended)
-        return;
-    sg_coordinator_on_recorded(ps->coordinator, s->now_ms,
-                               &(sg_coordinator_recorded){.why = "", .generation = ++s->n_generations});
-    sim_ps_drain(s, ps);
-}
-
+/* At once: the disk has room for it, and nothing else happens meanwhile. The caller goes on draining. */
 void sim_save_record(sim *s, sim_ps *ps)
 {
-    sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_record_written, ps, ps->life);
+    sg_coordinator_on_recorded(ps->coordinator, s->now_ms,
+                               &(sg_coordinator_recorded){.why = "", .generation = ++s->n_generations});
 }
