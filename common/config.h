@@ -49,9 +49,10 @@ typedef struct sg_config {
     char *run_dir;          /* "" in the file means runs/JOB; filled in when loaded */
     sg_log_level log_level; /* info */
     struct {
-        sg_mode mode;       /* sync */
-        uint64_t staleness; /* 3: of ssp */
-        sg_rule rule;       /* sgd */
+        sg_mode mode;            /* sync */
+        uint64_t staleness;      /* 3: of ssp */
+        uint64_t backup_workers; /* 0: of sync */
+        sg_rule rule;            /* sgd */
         double learning_rate, momentum, beta1, beta2, epsilon, weight_decay;
         sg_schedule schedule;     /* constant */
         uint64_t warmup_steps;    /* 0: linear from learning_rate / warmup_steps */

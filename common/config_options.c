@@ -79,6 +79,8 @@ static const sg_config_option options[] = {
      .flag = "--mode", .hint = "MODE", .help = "sync: one update from all workers; async: one from each; ssp: async, not too far apart"},
     {"update.staleness", SG_CONFIG_COUNT, AT(update.staleness), "3", 0, UINT32_MAX, .shared = true,
      .help = "ssp: a worker begins no step more than so many ahead of the slowest"},
+    {"update.backup_workers", SG_CONFIG_COUNT, AT(update.backup_workers), "0", 0, SG_MAX_WORKERS - 1, .shared = true,
+     .help = "sync: a step waits for all workers but so many, at least for one"},
     {"update.rule", SG_CONFIG_CHOICE, AT(update.rule), "sgd", .choices = rules, .shared = true,
      .help = "how values follow from gradients"},
     {"update.learning_rate", SG_CONFIG_REAL, AT(update.learning_rate), "0.01", .low = 0, .high = MAX_FACTOR, .shared = true,

@@ -308,12 +308,26 @@ void sg_coordinator_on_ticket(sg_coordinator *c, uint64_t now_ms, const Shardgra
     sg_coordinator_settle(c);
 }
 
+/* Of a worker that was too late, and has not got the answer to its hello yet: it keeps its lease. */
+static bool is_of_given_up(sg_coordinator *c, uint64_t incarnation)
+{
+    for (uint32_t i = 0; i < c->n_workers && incarnation != 0 && !c->over; i++) {
+        if (c->workers[i].given_up != incarnation)
+            continue;
+        if (c->workers[i].state == SG_COORDINATOR_WORKER_HELLO)
+            c->workers[i].heard_ms = c->now_ms;
+        return sg_coordinator_members_live(&c->workers[i]);
+    }
+    return false;
+}
+
 void sg_coordinator_on_heartbeat(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__HeartbeatRequest *request,
                                  void *call)
 {
     enter(c, now_ms);
     uint32_t index = find_incarnation(c, request->incarnation);
     bool left = index < c->n_workers && c->workers[index].state == SG_COORDINATOR_WORKER_LEFT && !c->over;
+    left = left || is_of_given_up(c, request->incarnation);
     /* A heartbeat that was overtaken by its worker's goodbye must not sound like trouble. */
     sg_coordinator_worker *worker =
         left ? NULL : sg_coordinator_known(c, call, request->incarnation, request->generation);

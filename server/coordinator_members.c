@@ -94,7 +94,7 @@ static void begin_incarnation(sg_coordinator_worker *worker)
     free(worker->groups);
     worker->groups = NULL;
     worker->state = SG_COORDINATOR_WORKER_HELLO;
-    worker->declared = 0;
+    worker->declared = worker->given_up = 0;
     worker->called = worker->asked = worker->resting = worker->member = worker->told = false;
 }
 
@@ -118,7 +118,7 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
     worker->incarnation = next_incarnation(c, request->life);
     begin_incarnation(worker);
     worker->loss = 0;
-    worker->examples = 0;
+    worker->examples = worker->late = 0;
     sg_coordinator_order_admit_all(c, index);
 }
 
@@ -137,6 +137,34 @@ void sg_coordinator_members_recall(sg_coordinator *c, uint32_t index)
         if (call->kind == SG_COORDINATOR_PARKED_HELLO && call->worker == index && call->incarnation == old)
             call->incarnation = worker->incarnation;
     }
+}
+
+/* Steps in which it was to take part and that it has not finished. */
+static uint64_t n_missed(const sg_coordinator *c, const sg_coordinator_worker *worker)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; worker->groups != NULL && i < c->n_groups; i++) {
+        const sg_coordinator_progress *progress = &worker->groups[i];
+        uint64_t from = progress->finished > progress->first ? progress->finished : progress->first;
+        n += progress->granted > 0 && c->groups[i].next_step > from ? c->groups[i].next_step - from : 0;
+    }
+    return n;
+}
+
+/* Others closed a step without it: it is excused from all that it has not finished, and joins again as one who comes
+ * late. It keeps its life. */
+static void fall_behind(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_worker *worker = &c->workers[index];
+    uint64_t missed = n_missed(c, worker);
+    worker->late += missed;
+    sg_coordinator_log(c, SG_LOG_INFO, "late", "worker=%" PRIu32 " steps=%" PRIu64 " in_all=%" PRIu64, index, missed,
+                       worker->late);
+    fence(c, index, NULL);
+    uint64_t old = worker->incarnation;
+    sg_coordinator_members_recall(c, index);
+    worker->given_up = old;
+    sg_coordinator_order_admit_all(c, index);
 }
 
 /* It never got the answer to its hello, which may have been lost in silence for longer than a lease. */
@@ -172,6 +200,14 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *re
         sg_coordinator_fail(c, call, SG_FENCED, "this life of %s %s: come again as a new one", name,
                             worker->state == SG_COORDINATOR_WORKER_LEFT ? "has left" : "was given up for lost");
         return false;
+    }
+    if (request->late != 0 && request->late == worker->incarnation && worker->state == SG_COORDINATOR_WORKER_JOINED &&
+        c->config->update.backup_workers > 0) {
+        if (sg_coordinator_orders_full(c)) {
+            sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
+            return false;
+        }
+        fall_behind(c, request->worker);
     }
     if (worker->state == SG_COORDINATOR_WORKER_WAITING)
         worker->state = SG_COORDINATOR_WORKER_HELLO; /* it had fallen silent before it was answered */
@@ -239,6 +275,7 @@ static void reply_hello(sg_coordinator *c, const sg_coordinator_parked *call)
     response.ps_addresses = addresses;
     response.n_ps_addresses = c->n_ps;
     response.workers = (uint32_t)c->config->workers;
+    response.backup_workers = c->config->update.mode == SG_MODE_SYNC ? c->config->update.backup_workers : 0;
     response.staleness = c->config->update.mode == SG_MODE_SSP ? c->config->update.staleness : 0;
     response.recovers = sg_coordinator_save_due(c);
     sg_coordinator_reply(c, call->call, &response.base);

@@ -44,7 +44,9 @@ static bool is_past_life(const sg_coordinator_ps *ps, uint64_t life)
 static bool anybody_joined(const sg_coordinator *c)
 {
     for (uint32_t i = 0; i < c->n_workers; i++) {
-        if (c->workers[i].state == SG_COORDINATOR_WORKER_JOINED)
+        /* Or one that had, was too late, and says hello again. */
+        if (c->workers[i].state == SG_COORDINATOR_WORKER_JOINED ||
+            (c->workers[i].state == SG_COORDINATOR_WORKER_HELLO && c->workers[i].given_up != 0))
             return true;
     }
     return false;

@@ -310,6 +310,7 @@ static void fill_worker(const sg_coordinator *c, uint32_t index, Shardgrad__V1__
     out->finished = worker->groups == NULL ? 0 : worker->groups[0].finished;
     out->loss = worker->loss;
     out->examples = worker->examples;
+    out->late = worker->late;
     if (c->config->update.mode == SG_MODE_SSP && worker->groups != NULL)
         out->clock = sg_coordinator_clocks_of(&worker->groups[0]);
 }

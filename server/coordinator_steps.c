@@ -214,6 +214,9 @@ void sg_coordinator_steps_finished(sg_coordinator *c, uint32_t group, uint32_t w
     sg_coordinator_step *step;
     TAILQ_FOREACH(step, &c->groups[group].steps, link)
     {
+        /* A worker pushes step s + 1 when all rounds of s are closed, whoever took part in them. */
+        if (c->config->update.backup_workers > 0 && step->number + 1 < finished)
+            step->done = step->iteration->members;
         if (step->number < finished && c->workers[worker].member &&
             c->workers[worker].member_from <= step->iteration->number) {
             sg_workers_add(&step->done, worker);

@@ -103,6 +103,15 @@ static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_pa
     return sg_coordinator_steps_open(c, call->ask.group, iteration > lowest ? iteration : lowest);
 }
 
+/* Backup workers: the step is closed and forgotten, without this worker. */
+static void fail_late(sg_coordinator *c, const sg_coordinator_parked *call, uint64_t step)
+{
+    sg_coordinator_fail(c, call->call, SG_LATE,
+                        "group %" PRIu32 ", step %" PRIu64 " was closed without worker %" PRIu32 "; step %" PRIu64
+                        " comes next: join again",
+                        call->ask.group, step, call->worker, c->groups[call->ask.group].next_step);
+}
+
 /* The step that this worker is to compute next; NULL: it must wait (*wait), or the call was failed. */
 static sg_coordinator_step *next_step(sg_coordinator *c, const sg_coordinator_parked *call, bool *wait)
 {
@@ -116,6 +125,10 @@ static sg_coordinator_step *next_step(sg_coordinator *c, const sg_coordinator_pa
     sg_coordinator_step *step;
     if (progress->granted > 0) {
         step = sg_coordinator_steps_find(c, call->ask.group, progress->granted);
+        if (step == NULL && progress->granted < c->groups[call->ask.group].next_step) {
+            fail_late(c, call, progress->granted);
+            return NULL;
+        }
     } else {
         step = sg_coordinator_steps_from(c, call->ask.group, 0, worker->member_from);
         /* Those who were here before it open this group's steps, so that it does not run ahead of them. */
@@ -177,7 +190,9 @@ static bool answer_repeat(sg_coordinator *c, const sg_coordinator_parked *call, 
         return false;
     sg_coordinator_step *step =
         is_async(c) ? NULL : sg_coordinator_steps_find(c, call->ask.group, progress->granted - 1);
-    if (call->ask.received != progress->granted_at || (!is_async(c) && step == NULL))
+    if (call->ask.received == progress->granted_at && !is_async(c) && step == NULL)
+        fail_late(c, call, progress->granted - 1);
+    else if (call->ask.received != progress->granted_at)
         sg_coordinator_fail(c, call->call, SG_INVALID,
                             "group %" PRIu32 ": the ticket after %" PRIu64
                             " was received long ago, the newest is %" PRIu64,

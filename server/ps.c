@@ -315,6 +315,7 @@ static void create_parts(sg_ps *ps)
                                             .contribution_bytes = config->contribution_bytes,
                                             .held_bytes = sg_rpc_server_may_hold_bytes(config->message_bytes),
                                             .max_workers = config->max_workers,
+                                            .backup_workers = config->update.backup_workers,
                                             .log = ps->options.log,
                                             .answer_pull = sg_parameter_service_answer_pull,
                                             .on_cut = on_cut,

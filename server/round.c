@@ -51,6 +51,16 @@ static sg_round_open *find_open(const sg_round *round, uint64_t step)
     return NULL;
 }
 
+static uint32_t needed(const sg_round *round, uint32_t n_members)
+{
+    return n_members > round->backup ? n_members - round->backup : 1;
+}
+
+static bool is_complete(const sg_round_open *open)
+{
+    return open->n_missing == 0 || open->n_contributed >= open->n_needed;
+}
+
 /* Few rounds are open at once (a worker holds two tickets), so the list stays short and is searched linearly. */
 static sg_round_open *open_round(sg_round *round, uint64_t step, const sg_round_terms *terms)
 {
@@ -70,6 +80,8 @@ static sg_round_open *open_round(sg_round *round, uint64_t step, const sg_round_
     round->open[at].terms = *terms;
     round->open[at].missing = terms->members;
     round->open[at].n_missing = sg_workers_count(&terms->members);
+    round->open[at].n_needed = needed(round, round->open[at].n_missing);
+    round->open[at].n_contributed = 0;
     return &round->open[at];
 }
 
@@ -79,6 +91,12 @@ static void settle(sg_round_open *open, uint32_t worker)
         return;
     sg_workers_remove(&open->missing, worker);
     open->n_missing--;
+}
+
+static void contributed(sg_round_open *open, uint32_t worker)
+{
+    settle(open, worker);
+    open->n_contributed++;
 }
 
 static const char *differing_field(const sg_round_terms *a, const sg_round_terms *b)
@@ -132,16 +150,18 @@ sg_round_verdict sg_round_contribute(sg_round *round, const sg_round_entry *entr
     if (round->async)
         round->pending++;
     else
-        settle(open_round(round, entry->step, entry->terms), entry->worker);
+        contributed(open_round(round, entry->step, entry->terms), entry->worker);
     count(round, entry);
     return SG_ROUND_STORED;
 }
 
-/* Nobody else has a part in it. */
-static bool is_alone(const sg_round_entry *entry)
+/* Nobody else is waited for. */
+static bool is_enough(const sg_round *round, const sg_round_entry *entry)
 {
     if (entry->alone)
         return true;
+    if (round->backup > 0)
+        return needed(round, sg_workers_count(&entry->terms->members)) == 1;
     sg_workers others = entry->terms->members;
     sg_workers_remove(&others, entry->worker);
     return sg_workers_is_empty(&others);
@@ -152,8 +172,10 @@ bool sg_round_closes_with(const sg_round *round, const sg_round_entry *entry)
     if (round->async)
         return !round->closing && round->pending == 0;
     const sg_round_open *open = find_open(round, round->step);
-    return open ? open->n_missing == 0 || (open->n_missing == 1 && sg_workers_has(&open->missing, entry->worker))
-                : is_alone(entry);
+    if (!open)
+        return is_enough(round, entry);
+    return is_complete(open) || open->n_contributed + 1 >= open->n_needed ||
+           (open->n_missing == 1 && sg_workers_has(&open->missing, entry->worker));
 }
 
 sg_round_verdict sg_round_contribute_and_close(sg_round *round, const sg_round_entry *entry, const char **field,
@@ -209,7 +231,7 @@ bool sg_round_missing(const sg_round *round, sg_workers *missing)
     if (!open)
         return false;
     *missing = open->missing;
-    return open->n_missing > 0;
+    return !is_complete(open);
 }
 
 uint64_t sg_round_lacks(const sg_round *round, uint32_t worker)
@@ -225,7 +247,7 @@ bool sg_round_can_close(const sg_round *round)
     if (round->async)
         return round->pending > 0;
     const sg_round_open *open = find_open(round, round->step);
-    return open && open->n_missing == 0;
+    return open && is_complete(open);
 }
 
 void sg_round_begin_close(sg_round *round)

@@ -1,8 +1,9 @@
 /* server/round.h - who still has to contribute to a slice: the decisions of its rounds, and nothing else.
  *
  * Sync: contributions are taken for one step, `step`; the round of that step closes when members - contributed -
- * excused is empty, and then the next step collects. Excuses are kept for rounds that nobody contributed to yet.
- * Async: every contribution closes a round of its own; `step` counts them.
+ * excused is empty, or all but `backup` members (but at least one) contributed; then the next step collects. Excuses
+ * are kept for rounds that nobody contributed to yet. Async: every contribution closes a round of its own; `step`
+ * counts them.
  *
  * A pure state machine: no lock, no clock, no values. Its owner (store_close.c) serialises. A round closes in two
  * calls, because the arithmetic between them runs while contributions go on arriving. */
@@ -23,6 +24,8 @@ typedef struct sg_round_terms {
 typedef struct sg_round_open {
     uint64_t step;
     uint32_t n_missing;
+    uint32_t n_needed; /* contributions without which it closes only if nobody is missing; at least 1 */
+    uint32_t n_contributed;
     sg_round_terms terms;
     sg_workers missing; /* [n_missing] members that neither contributed nor are excused */
 } sg_round_open;
@@ -37,6 +40,7 @@ typedef struct sg_round_count {
 typedef struct sg_round {
     bool async;
     bool closing;
+    uint32_t backup;     /* sync: so many members are not waited for; set before the first contribution */
     uint64_t step;       /* collects */
     uint64_t pending;    /* async: contributions that wait for their round */
     sg_round_open *open; /* [n_open] fixed rounds of steps >= step, ascending */

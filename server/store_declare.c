@@ -139,6 +139,7 @@ static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
                               .variable = &store->variables[planned->variable]};
     pthread_mutex_init(&slice->mutex, NULL);
     sg_round_init(&slice->round, store->options.mode == SG_MODE_ASYNC);
+    slice->round.backup = (uint32_t)store->options.backup_workers;
     uint64_t n_bytes = slice->n_elems * sizeof(float);
     store->value_bytes += n_bytes;
     store->slot_bytes += n_bytes * sg_store_n_slots(store, slice);

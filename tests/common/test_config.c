@@ -52,6 +52,7 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->log_level, SG_LOG_INFO);
     cr_assert_eq(config->update.mode, SG_MODE_SYNC);
     cr_assert_eq(config->update.staleness, 3);
+    cr_assert_eq(config->update.backup_workers, 0);
     cr_assert_eq(config->update.rule, SG_RULE_SGD);
     cr_assert_eq(config->update.schedule, SG_SCHEDULE_CONSTANT);
     cr_assert_eq(config->update.warmup_steps, 0u);
@@ -94,6 +95,7 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->log_level, SG_LOG_DEBUG);
     cr_assert_eq(config->update.mode, SG_MODE_ASYNC);
     cr_assert_eq(config->update.staleness, 7);
+    cr_assert_eq(config->update.backup_workers, 1);
     cr_assert_eq(config->update.rule, SG_RULE_ADAM);
     cr_assert_eq(config->update.learning_rate, 1e-3);
     cr_assert_eq(config->update.momentum, 0);

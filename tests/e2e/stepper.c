@@ -4,8 +4,9 @@
  *
  * Trains `variables` (4) variables of `elems` (16) elements, all 0 at first. The gradient of every element at step s is
  * 1 + 2 * INDEX + s % 3, with weight 1. Prints "training", then "step=S rank=R size=N values=V0,V1,..." after each
- * step, where Vi is the value that all elements of variable i have, or "fenced", or "rolled back", where it came to
- * that. It ends after `steps` (20) steps of its own, or before the step `until`. Otherwise:
+ * step, where Vi is the value that all elements of variable i have, or "late step=S" where others closed it, "fenced",
+ * or "rolled back", where it came to that. It ends after `steps` (20) steps of its own, or before the step `until`.
+ * Otherwise:
  *     first=N        the first variable has so many elements
  *     from=K         pushes the variables one by one, from the K-th on and round, and waits for them at the end
  *     pause_ms=N     sleeps so long in each step, before it pushes
@@ -156,6 +157,11 @@ static sg_status one_step(stepper *s, sg_step *step, sg_error *err)
     if (step->number == s->partial_step)
         return push_partially(s, step, err);
     sg_status status = s->from != UINT64_MAX ? push_one_by_one(s, step, err) : sg_client_end_step(s->client, step, err);
+    if (status == SG_LATE) {
+        printf("late step=%" PRIu64 "\n", step->number);
+        fflush(stdout);
+        return SG_OK;
+    }
     if (status == SG_OK)
         print_step(s, step);
     return status;

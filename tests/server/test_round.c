@@ -196,6 +196,41 @@ static sg_round_verdict contribute_async(sg_round *round, uint32_t worker, uint6
     return sg_round_contribute(round, &(sg_round_entry){worker, incarnation, ticket, &terms, false}, NULL);
 }
 
+Test(round, backup_workers_are_not_waited_for)
+{
+    sg_round round;
+    sg_round_init(&round, false);
+    round.backup = 1;
+    cr_assert_eq(contribute(&round, 0, 0, 0x7), SG_ROUND_STORED);
+    sg_workers missing;
+    cr_assert_not(sg_round_can_close(&round));
+    cr_assert(sg_round_missing(&round, &missing));
+    cr_assert(sg_round_closes_with(&round, &(sg_round_entry){2, 1, 0, &(sg_round_terms){.iteration = 0}}));
+    cr_assert_eq(contribute(&round, 2, 0, 0x7), SG_ROUND_STORED);
+    cr_assert_not(sg_round_missing(&round, &missing), "nobody is waited for");
+    close_one(&round);
+    cr_assert_eq(contribute(&round, 1, 0, 0x7), SG_ROUND_LATE);
+    cr_assert_eq(contribute(&round, 0, 0, 0x7), SG_ROUND_REPEAT);
+    cr_assert_eq(contribute(&round, 0, 1, 0x1), SG_ROUND_STORED);
+    cr_assert(sg_round_can_close(&round), "one contribution is needed, and there is one");
+    sg_round_deinit(&round);
+}
+
+Test(round, with_backup_workers_one_contribution_is_needed_unless_all_are_excused)
+{
+    sg_round round;
+    sg_round_init(&round, false);
+    round.backup = 5;
+    excuse(&round, 0, 0, 0x7);
+    excuse(&round, 1, 0, 0x7);
+    cr_assert_not(sg_round_can_close(&round));
+    excuse(&round, 2, 0, 0x7);
+    cr_assert(sg_round_can_close(&round));
+    close_one(&round);
+    cr_assert(sg_round_closes_with(&round, &(sg_round_entry){2, 1, 1, &(sg_round_terms){.members = {.bits = {7}}}}));
+    sg_round_deinit(&round);
+}
+
 Test(round, async_every_contribution_closes_a_round_of_its_own)
 {
     sg_round round;

@@ -24,16 +24,17 @@
 #include "shardgrad/v1/parameter.pb-c.h"
 #include "tests/support/seed.h"
 
-#define SIM_MAX_PS      3u
-#define SIM_MAX_INDICES 5u  /* of workers */
-#define SIM_MAX_WORKERS 12u /* processes over the whole run */
-#define SIM_MAX_SLICES  12u
-#define SIM_SLICE_ELEMS 16u
-#define SIM_MAX_GROUPS  2u
-#define SIM_MAX_STEPS   160u /* async: tickets */
-#define SIM_MAX_FAULTS  3u
-#define SIM_MAX_SETS    200u    /* checkpoints that were cut */
-#define SIM_END_MS      200000u /* nothing takes so long: it hangs */
+#define SIM_MAX_PS           3u
+#define SIM_MAX_INDICES      5u  /* of workers */
+#define SIM_MAX_WORKERS      12u /* processes over the whole run */
+#define SIM_MAX_INCARNATIONS 96u /* of all processes */
+#define SIM_MAX_SLICES       12u
+#define SIM_SLICE_ELEMS      16u
+#define SIM_MAX_GROUPS       2u
+#define SIM_MAX_STEPS        160u /* async: tickets */
+#define SIM_MAX_FAULTS       3u
+#define SIM_MAX_SETS         200u    /* checkpoints that were cut */
+#define SIM_END_MS           200000u /* nothing takes so long: it hangs */
 /* Bits of an incarnation that count; those above say where its coordinator began. */
 #define SIM_COUNTER_MASK    UINT64_C(0xfff)
 #define SIM_FROZEN_VARIABLE 2u /* of sim_scenario_variables */
@@ -83,6 +84,7 @@ typedef struct sim_scenario {
     bool async; /* or ssp: */
     bool ssp;
     uint64_t staleness;
+    uint32_t backup; /* sync */
     sg_worker_loss on_loss;
     uint32_t min_workers;
     uint32_t n_ps, n_workers, n_joiners, n_groups;
@@ -179,7 +181,7 @@ typedef struct sim_step_record {
     uint64_t iteration;
     float learning_rate;
     uint64_t incarnations[SIM_MAX_INDICES]; /* that were given a ticket */
-    sim_contribution contributions[SIM_MAX_INDICES + 2];
+    sim_contribution contributions[SIM_MAX_INDICES + 8];
     uint32_t n_contributions;
     sg_workers excused[SIM_MAX_PS];
 } sim_step_record;
@@ -243,15 +245,15 @@ struct sim {
     bool job_ended;
     sg_status job_status;
     char job_text[SG_ERROR_MESSAGE_BYTES];
-    sg_plan *plan;                         /* as the sessions make it */
-    uint32_t indices[SIM_MAX_WORKERS + 1]; /* by counter of the incarnation */
-    bool hellos[SIM_MAX_WORKERS + 1];
+    sg_plan *plan;                              /* as the sessions make it */
+    uint32_t indices[SIM_MAX_INCARNATIONS + 1]; /* by counter of the incarnation */
+    bool hellos[SIM_MAX_INCARNATIONS + 1];
     sim_step_record steps[SIM_MAX_GROUPS][SIM_MAX_STEPS];
     sim_slice_record slices[SIM_MAX_SLICES];
-    sim_clock clocks[SIM_MAX_GROUPS][SIM_MAX_WORKERS + 1]; /* by counter of the incarnation */
-    sim_set sets[SIM_MAX_SETS];                            /* by the cut's number - 1 */
-    sg_checkpoint_set pending_set;                         /* whose manifest is being written */
-    bool has_set;                                          /* one is complete, the newest at: */
+    sim_clock clocks[SIM_MAX_GROUPS][SIM_MAX_INCARNATIONS + 1]; /* by counter of the incarnation */
+    sim_set sets[SIM_MAX_SETS];                                 /* by the cut's number - 1 */
+    sg_checkpoint_set pending_set;                              /* whose manifest is being written */
+    bool has_set;                                               /* one is complete, the newest at: */
     uint64_t set_iteration;
     uint32_t n_sets;
     bool failed;

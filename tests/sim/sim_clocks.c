@@ -52,7 +52,7 @@ static uint64_t finished_of(const sim *s, const sim_clock *clock, uint32_t group
 static void begin(sim *s, sim_clock *made, uint64_t incarnation, uint32_t group)
 {
     *made = (sim_clock){.incarnation = incarnation, .from_zero = true, .start_at_most = UINT64_MAX};
-    for (uint32_t i = 0; i <= SIM_MAX_WORKERS; i++) {
+    for (uint32_t i = 0; i <= SIM_MAX_INCARNATIONS; i++) {
         const sim_clock *other = &s->clocks[group][i];
         if (other == made || other->incarnation == 0)
             continue;
@@ -74,7 +74,7 @@ void sim_clocks_granted(sim *s, uint64_t incarnation, uint32_t group)
     if (!own->from_zero)
         return;
     count_tickets(s, incarnation, group, &granted, &finished);
-    for (uint32_t i = 0; i <= SIM_MAX_WORKERS; i++) {
+    for (uint32_t i = 0; i <= SIM_MAX_INCARNATIONS; i++) {
         const sim_clock *other = &s->clocks[group][i];
         if (other->incarnation == 0 || other->start_at_most == UINT64_MAX || !sim_ps_counts(s, other->incarnation))
             continue;
@@ -93,7 +93,7 @@ void sim_clocks_reads(sim *s, uint64_t incarnation, uint32_t slice, uint64_t ver
     count_tickets(s, incarnation, group, &granted, &finished);
     if (!own->from_zero || granted < s->scenario.staleness + 2)
         return;
-    for (uint32_t i = 0; i <= SIM_MAX_WORKERS; i++) {
+    for (uint32_t i = 0; i <= SIM_MAX_INCARNATIONS; i++) {
         const sim_clock *other = &s->clocks[group][i];
         if (!other->from_zero || other->incarnation == 0 || !sim_ps_counts(s, other->incarnation))
             continue;

@@ -120,13 +120,13 @@ static uint64_t bits_of(const Shardgrad__V1__PushRequest *push)
 void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation)
 {
     uint64_t counter = incarnation & SIM_COUNTER_MASK;
-    if (counter == 0 || counter > SIM_MAX_WORKERS)
-        sim_fail(s, "incarnation %" PRIx64 " is not one of %u processes", incarnation, SIM_MAX_WORKERS);
+    if (counter == 0 || counter > SIM_MAX_INCARNATIONS)
+        sim_fail(s, "incarnation %" PRIx64 " is not one of %u", incarnation, SIM_MAX_INCARNATIONS);
     else if (s->hellos[counter] && s->indices[counter] != index)
         sim_fail(s, "incarnation %" PRIx64 " was given to two workers", incarnation);
     else
         s->indices[counter] = index;
-    s->hellos[counter % (SIM_MAX_WORKERS + 1)] = true;
+    s->hellos[counter % (SIM_MAX_INCARNATIONS + 1)] = true;
 }
 
 void sim_oracle_sent(sim *s, const sim_call *call)
@@ -172,6 +172,8 @@ void sim_oracle_pushed(sim *s, const sim_call *call, sg_status status, const uin
     const Shardgrad__V1__PushRequest *push = (const Shardgrad__V1__PushRequest *)call->body;
     sim_contribution *contribution = contribution_of(s, push);
     uint64_t fresh = bits_of(push) & ~contribution->counted & ~counted_before(s, push);
+    if (status == SG_LATE || status == SG_FENCED)
+        contribution->sent &= contribution->counted; /* refused for good */
     if (status != SG_OK)
         return;
     for (size_t i = 0; i < n_refused; i++) {
@@ -296,7 +298,9 @@ static void check_step(sim *s, uint32_t ps, uint32_t slice, uint64_t step)
                      list[i]->index);
         sg_workers_remove(&missing, list[i]->index);
     }
-    if (sg_workers_next(&missing, 0, &member))
+    const uint32_t n_members = sg_workers_count(&record->members), backup = s->scenario.backup;
+    const bool is_enough = backup > 0 && n >= 1 && n + backup >= n_members;
+    if (!is_enough && sg_workers_next(&missing, 0, &member))
         sim_fail(s, "slice %" PRIu32 ", step %" PRIu64 " closed without worker %" PRIu32, slice, step, member);
     for (uint32_t i = 0; i < s->plan->slices[slice].n_elems && versions->known[step] && versions->known[step + 1];
          i++) {

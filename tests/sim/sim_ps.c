@@ -453,6 +453,7 @@ void sim_ps_start(sim *s, uint32_t index)
                                                     .contribution_bytes = s->config->contribution_bytes,
                                                     .held_bytes = s->seed_number % 3 * HELD_BYTES,
                                                     .max_workers = s->config->max_workers,
+                                                    .backup_workers = s->config->update.backup_workers,
                                                     .answer_pull = answer_pull,
                                                     .on_cut = sim_save_cut,
                                                     .user = s,

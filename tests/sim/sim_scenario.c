@@ -28,11 +28,12 @@ static void choose_config(sim *s)
     const sim_scenario *scenario = &s->scenario;
     static const char *const losses[] = {
         [SG_WORKER_LOSS_CONTINUE] = "continue", [SG_WORKER_LOSS_WAIT] = "wait", [SG_WORKER_LOSS_ABORT] = "abort"};
-    char workers[8], min_workers[8], message_bytes[16], every[16], staleness[8], ps[64];
+    char workers[8], min_workers[8], message_bytes[16], every[16], staleness[8], backup[8], ps[64];
     snprintf(workers, sizeof workers, "%" PRIu32, scenario->n_workers);
     snprintf(min_workers, sizeof min_workers, "%" PRIu32, scenario->min_workers);
     snprintf(every, sizeof every, "%" PRIu32, scenario->save_every);
     snprintf(message_bytes, sizeof message_bytes, "%" PRIu64, scenario->message_bytes);
+    snprintf(backup, sizeof backup, "%" PRIu32, scenario->backup);
     snprintf(staleness, sizeof staleness, "%" PRIu64, scenario->staleness);
     snprintf(ps, sizeof ps, "%s",
              scenario->n_ps == 1   ? "[\"a:1\"]"
@@ -50,6 +51,7 @@ static void choose_config(sim *s)
                   : scenario->async ? "async"
                                     : "sync"},
         {.key = "update.staleness", .value = staleness},
+        {.key = "update.backup_workers", .value = backup},
         {.key = "update.rule", .value = "sgd"},
         {.key = "update.learning_rate", .value = "1"},
         {.key = "slice_bytes", .value = "64"},
@@ -148,6 +150,7 @@ void sim_scenario_choose(sim *s)
     sim_scenario *scenario = &s->scenario;
     scenario->async = sim_chance(s, 300);
     scenario->ssp = scenario->async && s->seed_number % 2 == 0;
+    scenario->backup = !scenario->async && s->seed_number % 3 == 0 ? 1 + (uint32_t)(s->seed_number / 3 % 2) : 0;
     scenario->staleness = scenario->ssp ? s->seed_number / 2 % 4 : 0;
     scenario->n_ps = 1 + (uint32_t)sim_below(s, SIM_MAX_PS);
     scenario->n_workers = 1 + (uint32_t)sim_below(s, 3);

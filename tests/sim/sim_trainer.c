@@ -60,6 +60,16 @@ static void declare(sim *s, sim_worker *worker)
     }
 }
 
+void sim_trainer_late(sim *s, sim_worker *worker)
+{
+    worker->n_ops = 0;
+    worker->group = 0;
+    for (uint32_t group = 0; group < SIM_MAX_GROUPS; group++)
+        worker->next_step[group] = UINT64_MAX;
+    worker->phase = SIM_DECLARING;
+    worker->task = sg_session_resume(worker->session, s->now_ms, UINT64_MAX);
+}
+
 /* --- sending ---------------------------------------------------------------------------------------------------- */
 
 static bool group_moves(const sim_worker *worker)
@@ -95,6 +105,10 @@ static bool send_slices(sim *s, sim_worker *worker, const uint32_t *slices, size
                                                                  worker->weight, slices, n, &task, &err)
                                           : sg_session_push(worker->session, s->now_ms, UINT64_MAX, &worker->step,
                                                             worker->weight, slices, n, &task, &err);
+    if (status == SG_LATE && s->scenario.backup > 0) {
+        sim_trainer_late(s, worker);
+        return false;
+    }
     if (status != SG_OK) {
         sim_worker_end(s, worker, err.code, err.message);
         return false;
@@ -152,6 +166,10 @@ static void exchange(sim *s, sim_worker *worker)
 {
     uint32_t slices[SIM_MAX_SLICES];
     size_t n = group_slices(s, worker->group, slices);
+    if (sg_session_is_back(worker->session)) {
+        sim_trainer_late(s, worker);
+        return;
+    }
     fill_gradients(s, worker, slices, n);
     worker->leaves_early = worker->iterations_left == 1 && sim_chance(s, 400);
     const size_t n_all = n;
@@ -177,7 +195,7 @@ static void try_too_early(sim *s, sim_worker *worker)
     uint32_t slices[SIM_MAX_SLICES];
     const size_t n = group_slices(s, worker->group, slices);
     uint64_t task;
-    if (s->scenario.async || sg_session_failed(worker->session, NULL) != SG_OK ||
+    if (s->scenario.async || sg_session_is_back(worker->session) || sg_session_failed(worker->session, NULL) != SG_OK ||
         sg_session_version(worker->session, worker->group) == worker->step.number)
         return;
     if (sg_session_push(worker->session, s->now_ms, UINT64_MAX, &worker->step, 1, slices, n, &task, NULL) != SG_INVALID)
@@ -210,7 +228,8 @@ static void compute(sim *s, sim_worker *worker)
     sg_session_facts_get(worker->session, &facts);
     for (size_t i = 0; i < n; i++)
         sim_clocks_reads(s, facts.incarnation, slices[i], sg_session_slice_version(worker->session, slices[i]));
-    sim_at(s, s->now_ms + 1 + sim_below(s, COMPUTE_MS), on_computed, worker, worker->step.number);
+    const uint64_t slowness = s->scenario.backup > 0 && worker->index == 0 ? 8 : 1;
+    sim_at(s, s->now_ms + 1 + slowness * sim_below(s, COMPUTE_MS), on_computed, worker, worker->step.number);
 }
 
 /* A ticket has come: what is missing of the step's values, and not on its way, is pulled first. */

@@ -106,8 +106,10 @@ static void send(sim *s, sim_worker *worker, const sg_session_action *action)
 static void cancel_calls(sim *s, const sim_worker *worker, uint64_t task)
 {
     for (sim_call *call = s->calls; call != NULL; call = call->next) {
-        if (call->sender == SIM_FROM_WORKER && call->from == worker->number && call->task == task)
-            sim_cancel(s, call);
+        if (call->sender != SIM_FROM_WORKER || call->from != worker->number || call->task != task || call->settled)
+            continue;
+        sim_cancel(s, call);
+        sg_session_on_reply(worker->session, s->now_ms, call->number, SG_CANCELLED, "cancelled", NULL);
     }
 }
 
@@ -159,6 +161,9 @@ static void done(sim *s, sim_worker *worker, const sg_session_action *action)
             worker->leave_status = action->status;
             sim_worker_end(s, worker, SG_OK, action->text == NULL ? "" : action->text);
         }
+    } else if (action->status == SG_LATE && s->scenario.backup > 0) {
+        if (sg_session_is_back(worker->session) && (worker->phase != SIM_DECLARING || action->task == worker->task))
+            sim_trainer_late(s, worker);
     } else if (action->status != SG_OK) {
         sim_worker_end(s, worker, action->status, action->text);
     } else {

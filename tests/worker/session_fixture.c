@@ -114,6 +114,7 @@ static void answer_hello(peer *p, sg_session_action *take_call)
     reply.generation = 1;
     reply.mode = (Shardgrad__V1__Mode)p->mode;
     reply.staleness = p->staleness;
+    reply.backup_workers = p->backup_workers;
     reply.lease_ms = PEER_LEASE_MS;
     reply.park_ms = PEER_PARK_MS;
     reply.slice_bytes = p->slice_bytes;

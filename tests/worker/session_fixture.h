@@ -23,6 +23,7 @@ typedef struct peer {
     uint64_t slice_bytes, message_bytes; /* that Hello tells; PEER_* */
     uint64_t staleness;                  /* ssp: that Hello tells */
     uint64_t lag;                        /* ssp: of the next tickets */
+    uint64_t backup_workers;             /* that Hello tells */
     uint64_t now_ms;
     sg_session_action calls[PEER_MAX]; /* not answered yet, oldest first */
     size_t n_calls;

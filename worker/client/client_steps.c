@@ -185,7 +185,7 @@ sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err)
 {
     sg_error why;
     sg_status status = begin(client, step, &why);
-    while ((status == SG_ROLLED_BACK || status == SG_FENCED) && is_back(client)) {
+    while ((status == SG_ROLLED_BACK || status == SG_FENCED || status == SG_LATE) && is_back(client)) {
         status = resume(client, &why);
         if (status == SG_OK)
             status = begin(client, step, &why);

@@ -5,6 +5,9 @@
  * session says hello again by itself, so that it keeps its place; it declares again when its owner is ready
  * (sg_session_resume), because values may come with that.
  *
+ * Where there are backup workers a step may be closed without this one: the same is done then, and what was under way
+ * ends with LATE. The coordinator gives out another incarnation and lets it join as one who comes late.
+ *
  * One whose incarnation was fenced, because it was given up for lost, ends everything with FENCED and falls silent. Its
  * owner may let it come again: then it says hello as a new life, naming the incarnation that it had, and where another
  * process has the index by then it has failed for good. */
@@ -24,7 +27,8 @@ sg_status sg_session_stands(const sg_session *session, sg_error *err)
     const sg_status status = sg_session_failed(session, err);
     if (status != SG_OK || session->back == SG_SESSION_STANDS)
         return status;
-    return sg_error_set(err, session->back == SG_SESSION_FENCED ? SG_FENCED : SG_ROLLED_BACK, "%s", session->back_text);
+    return sg_error_set(err, session->back == SG_SESSION_FENCED ? SG_FENCED : session->back_status, "%s",
+                        session->back_text);
 }
 
 /* --- forgetting ------------------------------------------------------------------------------------------------ */
@@ -67,7 +71,7 @@ sg_session_task *sg_session_back_task(const sg_session *session)
 static void tasks_end(sg_session *session, sg_status status)
 {
     for (sg_session_task *task = TAILQ_FIRST(&session->tasks); task != NULL;) {
-        if (task->kind == SG_SESSION_TASK_DECLARE && status == SG_ROLLED_BACK) {
+        if (task->kind == SG_SESSION_TASK_DECLARE && status != SG_FENCED) {
             task->attempt = 0;
             task = TAILQ_NEXT(task, link);
         } else {
@@ -89,9 +93,26 @@ static void say_hello(sg_session *session, uint64_t now_ms)
 static void come_again(sg_session *session, uint64_t now_ms)
 {
     session->after = session->hello->incarnation;
+    session->back_status = SG_ROLLED_BACK;
+    session->late = 0;
     do
         session->life = sg_session_random(session);
     while (session->life == 0);
+    say_hello(session, now_ms);
+}
+
+/* A late one keeps its lease until hello is answered. */
+static void begin_anew(sg_session *session, uint64_t now_ms, sg_status status, const char *text)
+{
+    session->back_status = status;
+    session->late = status == SG_LATE ? session->hello->incarnation : 0;
+    sg_session_text_set(&session->back_text, text);
+    session->back = SG_SESSION_BACK_HELLO;
+    session->heartbeat_ms = status == SG_LATE ? now_ms + session->hello->lease_ms / 3 : SG_SESSION_NEVER;
+    session->resting = session->rest_told = false;
+    sg_session_requests_drop_all(session);
+    tasks_end(session, status);
+    steps_forget(session);
     say_hello(session, now_ms);
 }
 
@@ -106,14 +127,21 @@ void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text
     char quoted[SG_ERROR_MESSAGE_BYTES];
     sg_session_log(session, SG_LOG_WARN, "rolled_back", "generation=%" PRIu64 " reason=%s", session->hello->generation,
                    sg_log_quote(text, quoted, sizeof quoted));
-    sg_session_text_set(&session->back_text, text);
-    session->back = SG_SESSION_BACK_HELLO;
-    session->heartbeat_ms = SG_SESSION_NEVER;
-    session->resting = session->rest_told = false;
-    sg_session_requests_drop_all(session);
-    tasks_end(session, SG_ROLLED_BACK);
-    steps_forget(session);
-    say_hello(session, now_ms);
+    begin_anew(session, now_ms, SG_ROLLED_BACK, text);
+}
+
+bool sg_session_may_be_late(const sg_session *session)
+{
+    return session->hello != NULL && session->hello->backup_workers > 0;
+}
+
+void sg_session_fall_behind(sg_session *session, uint64_t now_ms, const char *text)
+{
+    if (session->failed != SG_OK || session->back != SG_SESSION_STANDS || session->leaving)
+        return;
+    char quoted[SG_ERROR_MESSAGE_BYTES];
+    sg_session_log(session, SG_LOG_INFO, "late", "reason=%s", sg_log_quote(text, quoted, sizeof quoted));
+    begin_anew(session, now_ms, SG_LATE, text);
 }
 
 void sg_session_fence(sg_session *session, const char *text)

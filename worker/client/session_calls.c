@@ -357,15 +357,37 @@ static bool ends_everything(sg_session_method method, sg_status status)
     return status == SG_PEER_LOST;
 }
 
+/* A step was closed without this worker. One that declares, or leaves, may not know the newest steps. */
+static bool is_too_late(const sg_session *session, const sg_session_request *request)
+{
+    return sg_session_may_be_late(session) && !session->leaving &&
+           (request->task == NULL || request->task->kind != SG_SESSION_TASK_DECLARE);
+}
+
+/* A heartbeat of the incarnation that this worker gave up, because it was too late. */
+static bool is_of_given_up(const sg_session *session, const sg_session_request *request)
+{
+    return request->method == SG_SESSION_HEARTBEAT && session->late != 0 &&
+           ((const Shardgrad__V1__HeartbeatRequest *)request->message->body)->incarnation == session->late;
+}
+
 /* The request has been released and ended. */
 static void settle(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
                    const char *text, const ProtobufCMessage *reply)
 {
     const method_row *row = &methods[request->method];
-    if (status != SG_OK)
+    if (is_of_given_up(session, request)) {
+        sg_session_heartbeat_refused(session, now_ms, request, SG_LATE, text);
+        return;
+    }
+    const bool back = status == SG_ROLLED_BACK && request->method != SG_SESSION_HELLO;
+    const bool late = status == SG_LATE && is_too_late(session, request);
+    if (status != SG_OK && !back && !late)
         push_lost(session, request);
-    if (status == SG_ROLLED_BACK && request->method != SG_SESSION_HELLO)
+    if (back)
         sg_session_roll_back(session, now_ms, text);
+    else if (late)
+        sg_session_fall_behind(session, now_ms, text);
     else if (status == SG_FENCED && request->method != SG_SESSION_HELLO && request->method != SG_SESSION_LEAVE)
         sg_session_fence(session, text);
     else if (ends_everything(request->method, status))

@@ -222,6 +222,8 @@ struct sg_session {
     uint64_t after;         /* incarnation that it had when it was fenced, until hello is answered; 0: none */
     uint64_t seen_ms;       /* when it was last told the time */
     char *back_text;        /* why */
+    sg_status back_status;  /* with which what was under way ends: ROLLED_BACK, or LATE */
+    uint64_t late;          /* incarnation that was too late and is given up; 0: none */
     uint64_t back_until_ms; /* the coordinator must have said something by then */
     char waits_for[SG_ERROR_MESSAGE_BYTES]; /* the answer of sg_session_waiting_for */
 
@@ -395,6 +397,10 @@ void sg_session_declare_ask(sg_session *session, sg_session_task *task);
 void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text);
 /* Its incarnation was fenced: what is under way ends with FENCED, and so does everything until sg_session_resume. */
 void sg_session_fence(sg_session *session, const char *text);
+/* Backup workers: others closed a step without this one, which drops its tickets and joins again. */
+void sg_session_fall_behind(sg_session *session, uint64_t now_ms, const char *text);
+/* Whether LATE says that. */
+bool sg_session_may_be_late(const sg_session *session);
 /* Hello was answered once more. */
 void sg_session_back_joined(sg_session *session, uint64_t now_ms, const Shardgrad__V1__HelloResponse *hello);
 void sg_session_hello_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,

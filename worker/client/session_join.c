@@ -29,8 +29,10 @@ void sg_session_hello_ask(sg_session *session, sg_session_task *task)
     hello.n_settings = session->n_settings;
     hello.settings = session->setting_list;
     hello.address = session->address;
-    hello.generation = session->hello == NULL || session->after != 0 ? 0 : session->hello->generation;
+    const bool goes_on = session->after != 0 || session->late != 0;
+    hello.generation = session->hello == NULL || goes_on ? 0 : session->hello->generation;
     hello.after = session->after;
+    hello.late = session->late;
     sg_session_request_add(session, task, SG_SESSION_HELLO, SG_SESSION_COORDINATOR, &hello.base);
 }
 
@@ -249,6 +251,10 @@ void sg_session_heartbeat_refused(sg_session *session, uint64_t now_ms, sg_sessi
     (void)request;
     char quoted[SG_ERROR_MESSAGE_BYTES];
     session->draining = session->draining || status == SG_STOPPED;
+    if (status == SG_LATE) { /* of an incarnation that was given up */
+        heartbeat_again(session, now_ms);
+        return;
+    }
     sg_session_log(session, status == SG_STOPPED ? SG_LOG_DEBUG : SG_LOG_WARN, "heartbeat_refused",
                    "status=%s reason=%s", sg_status_name(status), sg_log_quote(text, quoted, sizeof quoted));
     heartbeat_again(session, now_ms);

@@ -204,8 +204,10 @@ static sg_status train_on(sg_trainer *t, sg_client *client, sg_error *err)
 static sg_status train(sg_trainer *t, sg_client *client, sg_error *err)
 {
     sg_status status = train_on(t, client, err);
-    while (status == SG_ROLLED_BACK || (status == SG_FENCED && t->begun)) {
-        sg_log_warn(t->options.log, status == SG_FENCED ? "fenced" : "rolled_back", "step=%" PRIu64, t->step.number);
+    while (status == SG_ROLLED_BACK || status == SG_LATE || (status == SG_FENCED && t->begun)) {
+        if (status != SG_LATE)
+            sg_log_warn(t->options.log, status == SG_FENCED ? "fenced" : "rolled_back", "step=%" PRIu64,
+                        t->step.number);
         forget_sent(t);
         status = train_on(t, client, err);
     }

@@ -124,7 +124,9 @@ SG_API SG_MUST_USE sg_status sg_client_declare(sg_client *client, const sg_varia
  * coordinator, until the job goes on. */
 SG_API SG_MUST_USE sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err);
 
-/* Pushes the gradients of step->group with weight step->examples and brings the next values: sync, those of
+/* LATE: the cluster has backup workers and closed the step without this one; what it pushed to it may count in part.
+ * begin_step then goes on with a step that can still be made.
+ * Pushes the gradients of step->group with weight step->examples and brings the next values: sync, those of
  * step->number + 1, when all members have pushed; async and ssp, the newest. A gradient that holds a NaN or an infinity
  * anywhere is left out as a whole (weight 0, logged), unless the cluster says update.non_finite: apply. */
 SG_API SG_MUST_USE sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err);

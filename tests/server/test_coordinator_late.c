@@ -1,0 +1,79 @@
+/* Backup workers: one that was too late joins again. */
+#include <criterion/criterion.h>
+
+#include "tests/server/coordinator_fixture.h"
+
+TestSuite(coordinator_late, .timeout = 20);
+
+static rig r;
+static uint64_t workers[3];
+
+static void begin(void)
+{
+    rig_init(&r, (const char *[]){"workers=3", "update.backup_workers=1", NULL});
+    memset(workers, 0, sizeof workers);
+    rig_start(&r, 3, workers);
+    for (uint32_t i = 0; i < 3; i++)
+        rig_ticket(&r, workers[i], 0, 0, 0);
+}
+
+static rig_call *ask(uint32_t worker, uint64_t received)
+{
+    return rig_ticket(&r, workers[worker], 0, received, received);
+}
+
+static rig_call *hello_late(uint32_t worker)
+{
+    Shardgrad__V1__HelloRequest request = SHARDGRAD__V1__HELLO_REQUEST__INIT;
+    request.protocol_version = 1;
+    request.job = r.config->job;
+    request.worker = worker;
+    request.life = 1000 + worker;
+    request.late = workers[worker];
+    return rig_hello_with(&r, &request);
+}
+
+static uint64_t life_of(uint32_t worker)
+{
+    return rig_status(&r)->workers[worker]->incarnation;
+}
+
+Test(coordinator_late, a_ticket_of_a_step_that_others_have_left_behind_is_refused)
+{
+    begin();
+    for (uint64_t step = 1; step <= 4; step++) {
+        rig_granted(ask(0, step));
+        rig_granted(ask(1, step));
+    }
+    rig_failed(ask(2, 1), SG_LATE, "step 1 was closed without worker 2");
+    rig_deinit(&r);
+}
+
+Test(coordinator_late, who_gives_up_is_excused_counts_what_it_missed_and_joins_with_the_next_iteration)
+{
+    begin();
+    for (uint64_t step = 1; step <= 4; step++) {
+        rig_granted(ask(0, step));
+        rig_granted(ask(1, step));
+    }
+    const uint64_t old = life_of(2);
+    rig_call *hello = hello_late(2);
+    const uint64_t given = ((const Shardgrad__V1__HelloResponse *)hello->body)->incarnation;
+    cr_assert_neq(given, old);
+    cr_assert_eq(rig_status(&r)->workers[2]->late, 5);
+    const Shardgrad__V1__OrderRequest *order;
+    cr_assert_eq(rig_ordered(&r, 0, SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE, &order), 1);
+    cr_assert_eq(order->excuse->incarnation, old);
+    cr_assert_eq(order->excuse->n_steps, 2,
+                 "steps 3 and 4: that the others push 3 proves that those before are closed");
+    rig_call *again = hello_late(2);
+    cr_assert_eq(((const Shardgrad__V1__HelloResponse *)again->body)->incarnation, given, "a repeat");
+    cr_assert_eq(rig_status(&r)->workers[2]->late, 5);
+    rig_declare(&r, workers[2] = given);
+    rig_call *ticket = ask(2, 0);
+    cr_assert(rig_waits(ticket));
+    rig_granted(ask(0, 5));
+    cr_assert_eq(rig_granted(ticket)->step->step, 5);
+    cr_assert_eq(rig_granted(ticket)->size, 3);
+    rig_deinit(&r);
+}
