@@ -179,8 +179,8 @@ typedef struct sg_coordinator_worker {
     sg_coordinator_progress *groups; /* [n_groups]; NULL before its first ticket request */
 
     uint64_t given_up; /* incarnation that was too late, whose heartbeats still keep its lease; 0: none */
-    float loss;    /* newest reported */
-    uint64_t late; /* steps that others closed without it, of all incarnations of its life */
+    float loss;        /* newest reported */
+    uint64_t late;     /* steps that others closed without it, of all incarnations of its life */
     uint64_t examples;
 } sg_coordinator_worker;
 
