@@ -205,7 +205,7 @@ Test(round, backup_workers_are_not_waited_for)
     sg_workers missing;
     cr_assert_not(sg_round_can_close(&round));
     cr_assert(sg_round_missing(&round, &missing));
-    cr_assert(sg_round_closes_with(&round, &(sg_round_entry){2, 1, 0, &(sg_round_terms){.iteration = 0}}));
+    cr_assert(sg_round_closes_with(&round, &(sg_round_entry){2, 1, 0, &(sg_round_terms){.iteration = 0}, false}));
     cr_assert_eq(contribute(&round, 2, 0, 0x7), SG_ROUND_STORED);
     cr_assert_not(sg_round_missing(&round, &missing), "nobody is waited for");
     close_one(&round);
@@ -227,7 +227,8 @@ Test(round, with_backup_workers_one_contribution_is_needed_unless_all_are_excuse
     excuse(&round, 2, 0, 0x7);
     cr_assert(sg_round_can_close(&round));
     close_one(&round);
-    cr_assert(sg_round_closes_with(&round, &(sg_round_entry){2, 1, 1, &(sg_round_terms){.members = {.bits = {7}}}}));
+    cr_assert(
+        sg_round_closes_with(&round, &(sg_round_entry){2, 1, 1, &(sg_round_terms){.members = {.bits = {7}}}, false}));
     sg_round_deinit(&round);
 }
 
