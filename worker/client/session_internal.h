@@ -219,10 +219,10 @@ struct sg_session {
     sg_status failed;        /* OK, or that with which everything ends from now on */
     char *failed_text;
     sg_session_back back;
+    sg_status back_status;  /* with which what was under way ends: ROLLED_BACK, or LATE */
     uint64_t after;         /* incarnation that it had when it was fenced, until hello is answered; 0: none */
     uint64_t seen_ms;       /* when it was last told the time */
     char *back_text;        /* why */
-    sg_status back_status;  /* with which what was under way ends: ROLLED_BACK, or LATE */
     uint64_t late;          /* incarnation that was too late and is given up; 0: none */
     uint64_t back_until_ms; /* the coordinator must have said something by then */
     char waits_for[SG_ERROR_MESSAGE_BYTES]; /* the answer of sg_session_waiting_for */
