@@ -222,6 +222,37 @@ sg_status sg_config_parse(const char *text, size_t n_bytes, const char *name, co
     return load(text, n_bytes, name, overrides, n_overrides, config, err);
 }
 
+static sg_status check_changes(const sg_config_override *overrides, size_t n_overrides, sg_error *err)
+{
+    for (size_t i = 0; i < n_overrides; i++) {
+        const sg_config_option *option = sg_config_option_find(overrides[i].key);
+        if (option != NULL && !option->changes)
+            return sg_error_set(err, SG_CONFIG,
+                                "%s cannot be changed while the job runs: end the job, change it in the cluster file, "
+                                "and start the job again",
+                                option->key);
+    }
+    return SG_OK;
+}
+
+sg_status sg_config_change(const sg_config *from, const sg_config_override *overrides, size_t n_overrides,
+                           sg_config **changed, sg_error *err)
+{
+    sg_status status = check_changes(overrides, n_overrides, err);
+    if (status != SG_OK)
+        return status;
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *out = open_memstream(&text, &n_bytes);
+    if (out == NULL)
+        return sg_error_set(err, SG_EXHAUSTED, "no memory for a copy of the configuration");
+    sg_config_print(from, out);
+    fclose(out);
+    status = sg_config_parse(text, n_bytes, "the job", overrides, n_overrides, changed, err);
+    free(text);
+    return status;
+}
+
 void sg_config_destroy(sg_config *config)
 {
     if (config == NULL)

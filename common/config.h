@@ -101,6 +101,10 @@ SG_MUST_USE sg_status sg_config_parse(const char *text, size_t n_bytes, const ch
                                       const sg_config_override *overrides, size_t n_overrides, sg_config **config,
                                       sg_error *err);
 void sg_config_destroy(sg_config *config);
+/* A copy of `from` with these keys changed, checked as a whole: what a running job can do with its hyper-parameters.
+ * Errors: CONFIG, naming the key (also for one that cannot be changed while the job runs, and what to do). */
+SG_MUST_USE sg_status sg_config_change(const sg_config *from, const sg_config_override *overrides, size_t n_overrides,
+                                       sg_config **changed, sg_error *err);
 
 /* Writes the whole configuration, defaults filled in, as a cluster file that loads to the same. */
 void sg_config_print(const sg_config *config, FILE *out);

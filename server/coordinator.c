@@ -12,6 +12,7 @@ sg_coordinator *sg_coordinator_create(const sg_config *config)
     c->config = config;
     c->generation = 1;
     sg_coordinator_settings_init(c);
+    sg_coordinator_hyper_init(c);
     STAILQ_INIT(&c->actions);
     TAILQ_INIT(&c->parked);
     TAILQ_INIT(&c->losses);
@@ -63,6 +64,7 @@ void sg_coordinator_destroy(sg_coordinator *c)
         free(c->workers[i].groups);
     }
     sg_coordinator_settings_deinit(c);
+    sg_coordinator_hyper_deinit(c);
     if (c->variables != NULL)
         shardgrad__v1__declare_request__free_unpacked(c->variables, NULL);
     free(c->ps);
@@ -198,9 +200,11 @@ static bool answer(sg_coordinator *c, const sg_coordinator_parked *call)
         return sg_coordinator_save_answer(c, call);
     const sg_coordinator_worker *worker = &c->workers[call->worker];
     if (c->over) {
-        sg_coordinator_end_answer(c, call->call, call->worker);
+        sg_coordinator_end_answer(c, call->call, call->kind == SG_COORDINATOR_PARKED_SET ? c->n_workers : call->worker);
         return true;
     }
+    if (call->kind == SG_COORDINATOR_PARKED_SET)
+        return sg_coordinator_hyper_answer(c, call);
     if (worker->incarnation != call->incarnation || worker->state == SG_COORDINATOR_WORKER_LEFT ||
         worker->state == SG_COORDINATOR_WORKER_LOST) {
         sg_coordinator_fail(
@@ -217,6 +221,7 @@ static bool answer(sg_coordinator *c, const sg_coordinator_parked *call)
         return sg_coordinator_init_answer_initialized(c, call);
     case SG_COORDINATOR_PARKED_TICKET:
     case SG_COORDINATOR_PARKED_SAVE:
+    case SG_COORDINATOR_PARKED_SET:
         break;
     }
     return sg_coordinator_tickets_answer(c, call);
@@ -246,6 +251,7 @@ void sg_coordinator_settle(sg_coordinator *c)
             return; /* nobody is told anything meanwhile */
         if (!c->over) {
             moved |= sg_coordinator_generation_advance(c);
+            moved |= sg_coordinator_hyper_advance(c);
             moved |= sg_coordinator_init_advance(c);
             moved |= sg_coordinator_save_advance(c);
             moved |= sg_coordinator_tickets_advance(c);
@@ -379,6 +385,13 @@ void sg_coordinator_on_status(sg_coordinator *c, uint64_t now_ms, const Shardgra
     (void)request;
     enter(c, now_ms);
     sg_coordinator_status_answer(c, call);
+}
+
+void sg_coordinator_on_set(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__SetRequest *request, void *call)
+{
+    enter(c, now_ms);
+    sg_coordinator_hyper_set(c, request, call);
+    sg_coordinator_settle(c);
 }
 
 void sg_coordinator_on_ordered(sg_coordinator *c, uint64_t now_ms, uint32_t ps, uint64_t life, sg_status status,

@@ -75,6 +75,9 @@ void sg_coordinator_on_save(sg_coordinator *coordinator, uint64_t now_ms, const 
 void sg_coordinator_on_status(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__StatusRequest *request,
                               void *call);
 
+void sg_coordinator_on_set(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__SetRequest *request,
+                           void *call);
+
 /* Has the job ended? Then every request is answered with that, and whoever made it counts as told; so one whose answer
  * would be thrown away must not be made. */
 bool sg_coordinator_is_over(const sg_coordinator *coordinator);

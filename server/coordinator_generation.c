@@ -26,7 +26,7 @@ static void answer_passed(sg_coordinator *c)
     sg_coordinator_parked *call = TAILQ_FIRST(&c->parked);
     while (call != NULL) {
         sg_coordinator_parked *next = TAILQ_NEXT(call, link);
-        if (call->kind != SG_COORDINATOR_PARKED_HELLO) {
+        if (call->kind != SG_COORDINATOR_PARKED_HELLO && call->kind != SG_COORDINATOR_PARKED_SET) {
             sg_coordinator_fail(c, call->call, SG_ROLLED_BACK,
                                 "the job is in generation %" PRIu64 " now: say hello again", c->generation);
             sg_coordinator_unpark(c, call);
@@ -75,7 +75,7 @@ void sg_coordinator_generation_order(sg_coordinator *c, uint32_t index)
     if (ps->generation != c->generation) {
         if (ps->generation != 0)
             order_begin(c, index);
-        sg_coordinator_order_hyper(c, index);
+        sg_coordinator_hyper_order(c, index);
         sg_coordinator_init_order_declare(c, index);
         if (c->restores)
             order_load(c, index);

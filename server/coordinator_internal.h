@@ -15,6 +15,7 @@
  *   coordinator_clocks.c     ssp: how far workers may run ahead of each other
  *   coordinator_save.c       checkpoints: marks, cuts, reports; draining for the last one
  *   coordinator_manifest.c   what is written beside the values
+ *   coordinator_hyper.c      sets of hyper-parameters
  *   coordinator_end.c        draining, failure, and telling everybody
  *   coordinator_status.c     for whom the job waits; the status message
  *
@@ -32,8 +33,9 @@
 #include "server/coordinator.h"
 
 #define SG_COORDINATOR_PROTOCOL       1u
-#define SG_COORDINATOR_HYPER          UINT64_C(1) /* number of the one hyper-parameter set */
-#define SG_COORDINATOR_MAX_GENERATION UINT32_MAX  /* it is the upper half of an incarnation */
+#define SG_COORDINATOR_MAX_HYPERS     4096u      /* hyper-parameter sets of a job */
+#define SG_COORDINATOR_MAX_CHANGES    32u        /* keys that one set changes */
+#define SG_COORDINATOR_MAX_GENERATION UINT32_MAX /* it is the upper half of an incarnation */
 #define SG_COORDINATOR_MAX_GROUPS     64u
 #define SG_COORDINATOR_MAX_RANK       8u
 #define SG_COORDINATOR_TEXT_BYTES     256u
@@ -57,6 +59,7 @@ typedef enum sg_coordinator_parked_kind {
     SG_COORDINATOR_PARKED_INITIALIZED,
     SG_COORDINATOR_PARKED_TICKET,
     SG_COORDINATOR_PARKED_SAVE, /* of no worker */
+    SG_COORDINATOR_PARKED_SET,  /* of nobody in particular */
 } sg_coordinator_parked_kind;
 
 /* What is to be kept of a ticket request while it waits. */
@@ -76,6 +79,7 @@ typedef struct sg_coordinator_parked {
     uint64_t until_ms;
     uint64_t after;         /* HELLO: it wants a later generation than this */
     uint64_t attempt;       /* INITIALIZED */
+    uint64_t hyper;         /* SET: number */
     sg_coordinator_ask ask; /* TICKET */
     uint64_t save;          /* SAVE: number of the checkpoint that it waits for */
 } sg_coordinator_parked;
@@ -126,6 +130,7 @@ typedef struct sg_coordinator_ps {
     uint64_t *admitted; /* [max_workers] newest incarnation of each index that it acknowledged */
     uint64_t attempt;   /* newest that it acknowledged */
     uint64_t sealed;    /* attempt that it acknowledged as complete; 0: none */
+    uint64_t hyper;     /* newest set of hyper-parameters that it acknowledged */
     bool seal_ordered;  /* a Seal of the current attempt is in its queue */
     bool committed;
     bool loaded; /* the checkpoint that this generation starts from */
@@ -153,6 +158,8 @@ typedef struct sg_coordinator_progress {
     uint64_t step;       /* async: number of the newest ticket */
     uint64_t iteration;  /* async: of the newest ticket */
     uint64_t clock_from; /* ssp: its clock when it first asked */
+    uint64_t hyper;      /* async: set of the newest ticket, */
+    float learning_rate; /* and its rate */
     uint64_t lag;        /* ssp: how far its clock was above the slowest when it got the newest ticket */
 } sg_coordinator_progress;
 
@@ -226,6 +233,7 @@ typedef struct sg_coordinator_step {
     sg_coordinator_iteration *iteration;
     float learning_rate;
     uint64_t mark;   /* the newest checkpoint that it is not in */
+    uint64_t hyper;  /* number of its set */
     sg_workers done; /* members that finished it or are excused from it */
 } sg_coordinator_step;
 
@@ -273,6 +281,7 @@ typedef struct sg_coordinator_save {
     sg_workers members;
     uint64_t began_ms;
     uint64_t tried;                  /* mark of the newest one that was cut */
+    uint64_t hyper;                  /* number of the set that was in force at its cut */
     uint64_t iteration, complete_ms; /* of the newest complete one */
     sg_checkpoint_set current;       /* what this generation started from; generation 0: nothing */
     uint64_t failed_ms;
@@ -297,9 +306,21 @@ typedef struct sg_coordinator_setting {
     char *key, *value;
 } sg_coordinator_setting;
 
+/* A set of hyper-parameters: the configuration with what was changed. */
+typedef struct sg_coordinator_hyper {
+    uint64_t request; /* that asked for it; 0: the cluster file */
+    const sg_config *config;
+    sg_config *owned; /* the same, or NULL */
+    uint64_t *steps;  /* [n_steps] by group, the first that has it; once it is in force */
+    uint32_t n_steps;
+} sg_coordinator_hyper;
+
 struct sg_coordinator {
     const sg_config *config;
-    sg_pool *pool;                    /* of what comes and goes with every step */
+    sg_coordinator_hyper *hypers; /* [n_hypers] number i + 1 */
+    uint64_t n_hypers;
+    uint64_t in_force; /* number of the newest that every ps has: steps that are frozen from now on have it */
+    sg_pool *pool;     /* of what comes and goes with every step */
     sg_coordinator_setting *settings; /* [n_settings] that everybody must agree on */
     size_t n_settings;
     uint64_t now_ms;
@@ -402,7 +423,6 @@ void sg_coordinator_order(sg_coordinator *c, uint32_t ps, const ProtobufCMessage
 void sg_coordinator_order_all(sg_coordinator *c, const ProtobufCMessage *body);
 void sg_coordinator_order_admit(sg_coordinator *c, uint32_t ps, uint32_t worker);
 void sg_coordinator_order_admit_all(sg_coordinator *c, uint32_t worker);
-void sg_coordinator_order_hyper(sg_coordinator *c, uint32_t ps);
 /* Forgets what is not under way. */
 void sg_coordinator_orders_clear(sg_coordinator *c, uint32_t ps);
 /* Forgets everything: a new life begins with sequence 1. */
@@ -575,6 +595,19 @@ void sg_coordinator_write_manifest(sg_coordinator *c);
 Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_manifest *manifest);
 /* A generation begins, from this checkpoint; NULL: from nothing. */
 void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest *manifest);
+
+/* --- coordinator_hyper.c -------------------------------------------------------------------------------------- */
+
+void sg_coordinator_hyper_init(sg_coordinator *c);
+void sg_coordinator_hyper_deinit(sg_coordinator *c);
+/* That in force. */
+const sg_config *sg_coordinator_hyper_config(const sg_coordinator *c);
+/* Orders that in force, and those that are on their way, to a ps that has none. */
+void sg_coordinator_hyper_order(sg_coordinator *c, uint32_t ps);
+void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, void *call);
+bool sg_coordinator_hyper_answer(sg_coordinator *c, const sg_coordinator_parked *call);
+/* Puts in force what every ps has acknowledged. */
+bool sg_coordinator_hyper_advance(sg_coordinator *c);
 
 /* --- coordinator_end.c ---------------------------------------------------------------------------------------- */
 

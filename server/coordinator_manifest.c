@@ -27,13 +27,14 @@ static sg_checkpoint_variable variable_of(const Shardgrad__V1__Variable *v)
 
 static sg_checkpoint_hyper hyper_of(const sg_coordinator *c)
 {
-    return (sg_checkpoint_hyper){.number = SG_COORDINATOR_HYPER,
-                                 .learning_rate = c->config->update.learning_rate,
-                                 .momentum = c->config->update.momentum,
-                                 .beta1 = c->config->update.beta1,
-                                 .beta2 = c->config->update.beta2,
-                                 .epsilon = c->config->update.epsilon,
-                                 .weight_decay = c->config->update.weight_decay};
+    const sg_config *config = c->hypers[c->save.hyper - 1].config;
+    return (sg_checkpoint_hyper){.number = c->save.hyper,
+                                 .learning_rate = config->update.learning_rate,
+                                 .momentum = config->update.momentum,
+                                 .beta1 = config->update.beta1,
+                                 .beta2 = config->update.beta2,
+                                 .epsilon = config->update.epsilon,
+                                 .weight_decay = config->update.weight_decay};
 }
 
 void sg_coordinator_write_manifest(sg_coordinator *c)

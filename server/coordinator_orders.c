@@ -68,21 +68,6 @@ void sg_coordinator_order_admit_all(sg_coordinator *c, uint32_t worker)
         sg_coordinator_order_admit(c, ps, worker);
 }
 
-void sg_coordinator_order_hyper(sg_coordinator *c, uint32_t ps)
-{
-    Shardgrad__V1__Hyper hyper = SHARDGRAD__V1__HYPER__INIT;
-    hyper.number = SG_COORDINATOR_HYPER;
-    hyper.momentum = (float)c->config->update.momentum;
-    hyper.beta1 = (float)c->config->update.beta1;
-    hyper.beta2 = (float)c->config->update.beta2;
-    hyper.epsilon = (float)c->config->update.epsilon;
-    hyper.weight_decay = (float)c->config->update.weight_decay;
-    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
-    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_HYPER;
-    order.hyper = &hyper;
-    sg_coordinator_order(c, ps, &order.base);
-}
-
 static void pop(sg_coordinator_ps *ps)
 {
     sg_coordinator_order_item *item = STAILQ_FIRST(&ps->orders);
@@ -171,6 +156,9 @@ static void acknowledged(sg_coordinator *c, sg_coordinator_ps *ps, const Protobu
         break;
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_COMMIT:
         ps->committed = true;
+        break;
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_HYPER:
+        ps->hyper = order->hyper->number;
         break;
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE:
         sg_coordinator_losses_fenced(c, order->excuse, response);

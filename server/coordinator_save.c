@@ -230,6 +230,7 @@ static bool cut(sg_coordinator *c)
     save->began_ms = c->now_ms;
     save->tried = save->mark;
     note_members(c);
+    save->hyper = c->in_force;
     order_cut(c);
     sg_coordinator_log(c, SG_LOG_DEBUG, "checkpoint_cut", "iteration=%" PRIu64 " step=%" PRIu64, save->mark,
                        save->steps[0]);

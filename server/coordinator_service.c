@@ -256,6 +256,7 @@ static void on_call(void *user, sg_rpc_call *call)
     X(heartbeat, Heartbeat)                                                                                            \
     X(leave, Leave)                                                                                                    \
     X(save, Save)                                                                                                      \
+    X(set, Set)                                                                                                        \
     X(status, Status)
 
 /* Each takes a request of its own type. */

@@ -184,6 +184,12 @@ static bool lacks_attempt(const sg_coordinator *c, uint32_t ps, uint32_t worker)
     return c->ps[ps].attempt != c->attempt;
 }
 
+static bool lacks_hyper(const sg_coordinator *c, uint32_t ps, uint32_t worker)
+{
+    (void)worker;
+    return c->ps[ps].hyper < c->n_hypers;
+}
+
 static bool lacks_commit(const sg_coordinator *c, uint32_t ps, uint32_t worker)
 {
     (void)worker;
@@ -225,6 +231,9 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
             text = behind_ps(c, lacks_attempt, call->worker, "get ready for initial values", out);
         if (text == NULL)
             text = initializer(c, out);
+        break;
+    case SG_COORDINATOR_PARKED_SET:
+        text = behind_ps(c, lacks_hyper, call->worker, "take the new hyper-parameters", out);
         break;
     case SG_COORDINATOR_PARKED_INITIALIZED:
         text = behind_ps(c, lacks_commit, call->worker, "commit the initial values", out);

@@ -83,7 +83,7 @@ static void fill_step(uint32_t group, const sg_coordinator_step *step, uint8_t m
     out->iteration = step->iteration->number;
     out->members.len = sg_workers_encode(&step->iteration->members, members);
     out->members.data = members;
-    out->hyper = SG_COORDINATOR_HYPER;
+    out->hyper = step->hyper;
     out->learning_rate = step->learning_rate;
     out->checkpoint_mark = step->mark;
 }
@@ -192,7 +192,8 @@ sg_coordinator_step *sg_coordinator_steps_open(sg_coordinator *c, uint32_t group
     state->last_iteration = iteration;
     step->iteration = freeze(c, group, iteration);
     step->iteration->n_steps++;
-    step->learning_rate = sg_schedule_rate(c->config, iteration);
+    step->learning_rate = sg_schedule_rate(sg_coordinator_hyper_config(c), iteration);
+    step->hyper = c->in_force;
     step->mark = sg_coordinator_save_mark(c, group, step->number, iteration);
     TAILQ_INSERT_TAIL(&state->steps, step, link);
     excuse_gone(c, group, step);

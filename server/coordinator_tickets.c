@@ -30,7 +30,6 @@ static void reply(sg_coordinator *c, void *call, Shardgrad__V1__Step *step, uint
     uint8_t bitmap[SG_WORKERS_WIRE_BYTES];
     step->members.len = sg_workers_encode(members, bitmap);
     step->members.data = bitmap;
-    step->hyper = SG_COORDINATOR_HYPER;
     Shardgrad__V1__TicketResponse response = SHARDGRAD__V1__TICKET_RESPONSE__INIT;
     response.step = step;
     response.rank = sg_workers_rank(members, worker);
@@ -47,6 +46,7 @@ static void reply_sync(sg_coordinator *c, const sg_coordinator_parked *call, con
     message.iteration = step->iteration->number;
     message.learning_rate = step->learning_rate;
     message.checkpoint_mark = step->mark;
+    message.hyper = step->hyper;
     reply(c, call->call, &message, call->worker, &step->iteration->members, 0);
 }
 
@@ -56,7 +56,8 @@ static void reply_async(sg_coordinator *c, const sg_coordinator_parked *call, co
     message.group = call->ask.group;
     message.step = progress->step;
     message.iteration = progress->iteration;
-    message.learning_rate = sg_schedule_rate(c->config, progress->iteration);
+    message.learning_rate = progress->learning_rate;
+    message.hyper = progress->hyper;
     sg_workers alone = {0};
     sg_workers_add(&alone, call->worker);
     reply(c, call->call, &message, call->worker, &alone, progress->lag);
@@ -176,6 +177,8 @@ static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, s
     progress->iteration = call->ask.has_iteration ? call->ask.iteration : progress->step;
     if (progress->iteration >= c->frozen)
         c->frozen = progress->iteration + 1;
+    progress->learning_rate = sg_schedule_rate(sg_coordinator_hyper_config(c), progress->iteration);
+    progress->hyper = c->in_force;
     progress->granted_at = call->ask.received;
     progress->granted++;
     c->workers[call->worker].member = true;

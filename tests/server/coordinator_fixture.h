@@ -98,6 +98,8 @@ void rig_written(rig *r, sg_status status, const char *message);
 /* Cut, reports, manifest: all of it. Asserts that one was cut before `iteration`. */
 void rig_complete(rig *r, uint64_t iteration);
 const Shardgrad__V1__StatusResponse *rig_status(rig *r);
+/* Of one key. */
+rig_call *rig_set(rig *r, uint64_t request, const char *key, const char *value);
 
 /* All ps registered, `n` workers joined (incarnations[n]), declared and initialized by the first. */
 void rig_start(rig *r, uint32_t n, uint64_t *incarnations);

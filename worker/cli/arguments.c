@@ -46,7 +46,11 @@ static sg_status take_rest(sg_arguments *a, const sg_arguments_command *command,
         } else if (!only_files && word[0] == '-')
             return sg_error_set(err, SG_USAGE, "unknown option '%s'; usage: %s (--help lists the options)", word,
                                 command->usage);
-        else if (a->flags.path != NULL)
+        else if (command->takes_settings && strchr(word, '=') != NULL) {
+            if (a->n_settings == SG_ARGUMENTS_MAX_SETTINGS)
+                return sg_error_set(err, SG_USAGE, "more than %u KEY=VALUE", SG_ARGUMENTS_MAX_SETTINGS);
+            a->settings[a->n_settings++] = word;
+        } else if (a->flags.path != NULL)
             return sg_error_set(err, SG_USAGE, "one cluster file is enough: found '%s' and '%s'", a->flags.path, word);
         else
             a->flags.path = word;

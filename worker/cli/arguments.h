@@ -22,9 +22,14 @@ typedef struct sg_arguments_command {
     /* The lines of --help on flags that set keys of the cluster file; NULL: all of them are listed. */
     const char *flags_help;
     bool needs_file;
+    bool takes_settings; /* words KEY=VALUE */
 } sg_arguments_command;
 
+#define SG_ARGUMENTS_MAX_SETTINGS 32u
+
 typedef struct sg_arguments {
+    const char *settings[SG_ARGUMENTS_MAX_SETTINGS]; /* [n_settings] as they were given */
+    size_t n_settings;
     sg_config_flags flags; /* flags.path is the FILE */
     sg_config *config;     /* NULL where help was asked for */
     bool help;             /* --help was given and printed: end with 0 */

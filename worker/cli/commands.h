@@ -8,6 +8,7 @@ int sg_status_main(int argc, char **argv);
 int sg_export_main(int argc, char **argv);
 int sg_import_main(int argc, char **argv);
 int sg_save_main(int argc, char **argv);
+int sg_set_main(int argc, char **argv);
 int sg_bench_main(int argc, char **argv);
 int sg_check_config_main(int argc, char **argv);
 int sg_version_main(int argc, char **argv);

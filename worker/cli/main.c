@@ -17,6 +17,7 @@ static const struct {
     {"export", sg_export_main, "write a checkpoint as one plain safetensors file; list checkpoints"},
     {"import", sg_import_main, "make a plain safetensors file the initial values of a job"},
     {"save", sg_save_main, "make a checkpoint of a running job now"},
+    {"set", sg_set_main, "change hyper-parameters of a running job"},
     {"bench", sg_bench_main, "measure a local cluster, and beside it the machine and gRPC alone"},
     {"check-config", sg_check_config_main, "say whether a cluster file is right"},
     {"version", sg_version_main, "print the version"},

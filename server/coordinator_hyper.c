@@ -1,0 +1,162 @@
+/* server/coordinator_hyper.c - sets of hyper-parameters: the cluster file's is number 1, and each change of a running
+ * job makes another. A set is ordered to every ps, and is in force when all have acknowledged it: steps that are frozen
+ * from then on name it, so that a ps never gets a step whose set it does not know. Learning rates travel with the
+ * steps. */
+#include <stdlib.h>
+
+#include "server/coordinator_internal.h"
+
+static void add(sg_coordinator *c, uint64_t request, const sg_config *config, sg_config *owned)
+{
+    SG_ASSERT(config != NULL);
+    c->hypers = sg_xrealloc(c->hypers, c->n_hypers + 1, sizeof *c->hypers);
+    c->hypers[c->n_hypers++] = (sg_coordinator_hyper){.request = request, .config = config, .owned = owned};
+}
+
+void sg_coordinator_hyper_init(sg_coordinator *c)
+{
+    add(c, 0, c->config, NULL);
+    c->in_force = 1;
+}
+
+void sg_coordinator_hyper_deinit(sg_coordinator *c)
+{
+    for (uint64_t i = 0; i < c->n_hypers; i++) {
+        sg_config_destroy(c->hypers[i].owned);
+        free(c->hypers[i].steps);
+    }
+    free(c->hypers);
+}
+
+const sg_config *sg_coordinator_hyper_config(const sg_coordinator *c)
+{
+    return c->hypers[c->in_force - 1].config;
+}
+
+static void order(sg_coordinator *c, uint32_t ps, uint64_t number)
+{
+    const sg_config *config = c->hypers[number - 1].config;
+    Shardgrad__V1__Hyper hyper = SHARDGRAD__V1__HYPER__INIT;
+    hyper.number = number;
+    hyper.momentum = (float)config->update.momentum;
+    hyper.beta1 = (float)config->update.beta1;
+    hyper.beta2 = (float)config->update.beta2;
+    hyper.epsilon = (float)config->update.epsilon;
+    hyper.weight_decay = (float)config->update.weight_decay;
+    Shardgrad__V1__OrderRequest body = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    body.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_HYPER;
+    body.hyper = &hyper;
+    sg_coordinator_order(c, ps, &body.base);
+}
+
+void sg_coordinator_hyper_order(sg_coordinator *c, uint32_t ps)
+{
+    c->ps[ps].hyper = 0;
+    for (uint64_t number = c->in_force; number <= c->n_hypers; number++)
+        order(c, ps, number);
+}
+
+/* --- requests --------------------------------------------------------------------------------------------------- */
+
+/* Errors: INVALID, CONFIG, EXHAUSTED. */
+static sg_status change(const sg_coordinator *c, const Shardgrad__V1__SetRequest *request, sg_config **changed,
+                        sg_error *err)
+{
+    if (request->request == 0)
+        return sg_error_set(err, SG_INVALID, "request 0, wanted a random number");
+    if (request->n_settings == 0 || request->n_settings > SG_COORDINATOR_MAX_CHANGES)
+        return sg_error_set(err, SG_INVALID, "%zu settings to change, wanted 1 to %u", request->n_settings,
+                            SG_COORDINATOR_MAX_CHANGES);
+    if (c->n_hypers >= SG_COORDINATOR_MAX_HYPERS)
+        return sg_error_set(err, SG_EXHAUSTED, "hyper-parameters were changed %u times, which is all that a job keeps",
+                            SG_COORDINATOR_MAX_HYPERS);
+    sg_config_override overrides[SG_COORDINATOR_MAX_CHANGES];
+    for (size_t i = 0; i < request->n_settings; i++)
+        overrides[i] = (sg_config_override){.key = sg_coordinator_text(request->settings[i]->key),
+                                            .value = sg_coordinator_text(request->settings[i]->value),
+                                            .source = sg_coordinator_text(request->settings[i]->key)};
+    return sg_config_change(c->hypers[c->n_hypers - 1].config, overrides, request->n_settings, changed, err);
+}
+
+/* The number of the set that this request made; 0: none yet. */
+static uint64_t find(const sg_coordinator *c, uint64_t request)
+{
+    for (uint64_t number = c->n_hypers; number > 1; number--) {
+        if (c->hypers[number - 1].request == request)
+            return number;
+    }
+    return 0;
+}
+
+static void log_change(sg_coordinator *c, const Shardgrad__V1__SetRequest *request)
+{
+    for (size_t i = 0; i < request->n_settings; i++) {
+        char *key = sg_coordinator_clean(request->settings[i]->key);
+        char *value = sg_coordinator_clean(request->settings[i]->value);
+        sg_coordinator_log(c, SG_LOG_INFO, "set", "hyper=%" PRIu64 " key=%s value=%s", c->n_hypers, key, value);
+        free(key);
+        free(value);
+    }
+}
+
+void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, void *call)
+{
+    if (c->over) {
+        sg_coordinator_end_answer(c, call, c->n_workers);
+        return;
+    }
+    uint64_t number = find(c, request->request);
+    sg_config *changed = NULL;
+    sg_error err;
+    if (number == 0 && sg_coordinator_orders_full(c)) {
+        sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
+        return;
+    }
+    if (number == 0 && change(c, request, &changed, &err) != SG_OK) {
+        sg_coordinator_fail_error(c, call, &err);
+        return;
+    }
+    if (number == 0) {
+        add(c, request->request, changed, changed);
+        number = c->n_hypers;
+        log_change(c, request);
+        for (uint32_t ps = 0; ps < c->n_ps; ps++)
+            order(c, ps, number);
+    }
+    sg_coordinator_park(
+        c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_SET, .call = call, .worker = 0, .hyper = number});
+}
+
+bool sg_coordinator_hyper_answer(sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    if (call->hyper > c->in_force)
+        return false;
+    const sg_coordinator_hyper *hyper = &c->hypers[call->hyper - 1];
+    Shardgrad__V1__SetResponse response = SHARDGRAD__V1__SET_RESPONSE__INIT;
+    response.number = call->hyper;
+    response.steps = hyper->steps;
+    response.n_steps = hyper->n_steps;
+    sg_coordinator_reply(c, call->call, &response.base);
+    return true;
+}
+
+/* Steps that were handed out have an earlier one. */
+static void note_steps(const sg_coordinator *c, sg_coordinator_hyper *hyper)
+{
+    hyper->n_steps = c->n_groups;
+    hyper->steps = sg_xcalloc(c->n_groups, sizeof *hyper->steps);
+    for (uint32_t group = 0; group < c->n_groups; group++)
+        hyper->steps[group] = c->groups[group].next_step;
+}
+
+bool sg_coordinator_hyper_advance(sg_coordinator *c)
+{
+    uint64_t lowest = c->n_hypers;
+    for (uint32_t i = 0; i < c->n_ps; i++)
+        lowest = c->ps[i].hyper < lowest ? c->ps[i].hyper : lowest;
+    if (lowest <= c->in_force)
+        return false;
+    while (c->in_force < lowest)
+        note_steps(c, &c->hypers[c->in_force++]);
+    return true;
+}

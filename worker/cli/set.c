@@ -1,0 +1,103 @@
+/* worker/cli/set.c - `shardgrad set`: changes hyper-parameters of a running job. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "worker/cli/arguments.h"
+#include "worker/cli/commands.h"
+#include "worker/cli/status_query.h"
+
+#define ASK_TIMEOUT_MS 5000u
+#define WAIT_MS        60000u
+
+/* `settings` as KEY=VALUE; the keys are freed by the caller. */
+static void fill(const sg_arguments *a, char *keys[], Shardgrad__V1__Setting settings[], Shardgrad__V1__Setting *list[])
+{
+    for (size_t i = 0; i < a->n_settings; i++) {
+        const char *equals = strchr(a->settings[i], '=');
+        keys[i] = sg_xprintf("%.*s", (int)(equals - a->settings[i]), a->settings[i]);
+        settings[i] = (Shardgrad__V1__Setting)SHARDGRAD__V1__SETTING__INIT;
+        settings[i].key = keys[i];
+        settings[i].value = (char *)equals + 1;
+        list[i] = &settings[i];
+    }
+}
+
+static void print(const Shardgrad__V1__SetResponse *response)
+{
+    printf("set %" PRIu64 " is in force", response->number);
+    for (size_t group = 0; group < response->n_steps; group++) {
+        if (response->n_steps > 1)
+            printf("%s group %zu from step %" PRIu64, group == 0 ? ":" : ",", group, response->steps[group]);
+        else
+            printf(" from step %" PRIu64, response->steps[group]);
+    }
+    printf("\n");
+}
+
+/* The same request until it is answered: it changes things once. */
+static sg_status set(const sg_arguments *a, const char *coordinator, sg_error *err)
+{
+    char *keys[SG_ARGUMENTS_MAX_SETTINGS];
+    Shardgrad__V1__Setting settings[SG_ARGUMENTS_MAX_SETTINGS], *list[SG_ARGUMENTS_MAX_SETTINGS];
+    Shardgrad__V1__SetRequest request = SHARDGRAD__V1__SET_REQUEST__INIT;
+    fill(a, keys, settings, list);
+    request.request = sg_clock_random_id();
+    request.settings = list;
+    request.n_settings = a->n_settings;
+    sg_status_query *query = sg_status_query_create(a->config, coordinator, SG_ROLE_ADMIN);
+    ProtobufCMessage *reply;
+    const uint64_t until_ms = sg_clock_ms() + WAIT_MS;
+    sg_status status;
+    do
+        status = sg_status_query_call(query, "/shardgrad.v1.CoordinatorService/Set", &request.base,
+                                      &shardgrad__v1__set_response__descriptor, ASK_TIMEOUT_MS, &reply, err);
+    while (status == SG_WAITING && sg_clock_ms() < until_ms);
+    sg_status_query_destroy(query);
+    for (size_t i = 0; i < a->n_settings; i++)
+        free(keys[i]);
+    if (status != SG_OK)
+        return status;
+    print((const Shardgrad__V1__SetResponse *)reply);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return SG_OK;
+}
+
+int sg_set_main(int argc, char **argv)
+{
+    const char *coordinator = NULL;
+    const sg_arguments_option options[] = {
+        {"--coordinator", "HOST:PORT", "address of ps 0, instead of the one that FILE leads to", NULL, &coordinator},
+    };
+    sg_arguments_command command = {
+        .usage = "shardgrad set KEY=VALUE... FILE [--coordinator HOST:PORT] [options]",
+        .summary =
+            "Changes hyper-parameters of a running job, such as update.learning_rate=0.01, all at once, and says "
+            "which\n"
+            "step is the first that has them. These can be changed: update.learning_rate, momentum, beta1, beta2,\n"
+            "epsilon, weight_decay, schedule, warmup_steps, decay_steps, decay_factor. The cluster file stays as it "
+            "is.",
+        .options = options,
+        .n_options = SG_ARRAY_LEN(options),
+        .takes_settings = true,
+    };
+    sg_error err;
+    sg_arguments a;
+    sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
+    if (status == SG_OK && !a.help && a.n_settings == 0)
+        status = sg_error_set(&err, SG_USAGE, "wanted KEY=VALUE; usage: %s", command.usage);
+    if (status == SG_OK && !a.help && a.flags.path == NULL && coordinator == NULL)
+        status = sg_error_set(&err, SG_USAGE, "wanted a cluster file or --coordinator; usage: %s", command.usage);
+    char host[256];
+    uint16_t port;
+    if (status == SG_OK && coordinator != NULL &&
+        sg_config_split_address(coordinator, host, sizeof(host), &port, &err) != SG_OK)
+        status = sg_error_prefix(&err, SG_USAGE, "--coordinator");
+    if (status == SG_OK && !a.help)
+        status = set(&a, coordinator, &err);
+    int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
+    sg_arguments_deinit(&a);
+    return code;
+}
