@@ -11,6 +11,7 @@
  *     from=K         pushes the variables one by one, from the K-th on and round, and waits for them at the end
  *     pause_ms=N     sleeps so long in each step, before it pushes
  *     leave=0        ends without a word
+ *     nap=N          says "napping" in its N-th step (from 0) and waits for a line on standard input before it pushes
  *     stay=1         waits for a line on standard input before it leaves
  *     partial=S:K    pushes the first K variables of step S alone, prints "partial", and waits for its end
  * Exit codes are those of the daemons. */
@@ -28,7 +29,7 @@
 typedef struct stepper {
     const char *config;
     uint32_t index, n_variables;
-    uint64_t n_elems, first, from, steps, until, pause_ms, partial_step, partial_n;
+    uint64_t n_elems, first, from, steps, until, pause_ms, nap, partial_step, partial_n;
     bool leave, stay;
     sg_client *client;
     char names[MAX_VARIABLES][16];
@@ -51,8 +52,8 @@ static void take_option(stepper *s, const char *option)
     const struct {
         const char *key;
         uint64_t *value;
-    } numbers[] = {{"elems=", &s->n_elems}, {"first=", &s->first}, {"from=", &s->from},
-                   {"steps=", &s->steps},   {"until=", &s->until}, {"pause_ms=", &s->pause_ms}};
+    } numbers[] = {{"elems=", &s->n_elems}, {"first=", &s->first},       {"from=", &s->from}, {"steps=", &s->steps},
+                   {"until=", &s->until},   {"pause_ms=", &s->pause_ms}, {"nap=", &s->nap}};
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         if (strncmp(option, numbers[i].key, strlen(numbers[i].key)) == 0) {
             *numbers[i].value = number(option + strlen(numbers[i].key));
@@ -188,6 +189,10 @@ static sg_status train(stepper *s, sg_error *err)
         status = sg_client_begin_step(s->client, &step, err);
         if (status != SG_OK || step.number >= s->until)
             break;
+        if (n == s->nap) {
+            say("napping");
+            (void)getchar();
+        }
         status = one_step(s, &step, err);
         if (status == SG_FENCED || status == SG_ROLLED_BACK) {
             say(status == SG_FENCED ? "fenced" : "rolled back");
@@ -211,6 +216,7 @@ int main(int argc, char **argv)
                  .from = UINT64_MAX,
                  .steps = 20,
                  .until = UINT64_MAX,
+                 .nap = UINT64_MAX,
                  .partial_step = UINT64_MAX,
                  .leave = true};
     for (int i = 3; i < argc; i++)
