@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/plan.h"
+#include "common/utf8.h"
 #include "server/coordinator_internal.h"
 
 #define NAME_BYTES  255u
@@ -17,9 +18,15 @@ static sg_status check_name(size_t index, const char *name, sg_error *err)
     if (n_bytes < 1 || n_bytes > NAME_BYTES)
         return sg_error_set(err, SG_INVALID, "variable %zu has a name of %zu bytes, wanted 1 to %u", index, n_bytes,
                             NAME_BYTES);
-    for (size_t i = 0; i < n_bytes; i++) {
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
+    for (size_t i = 0; i < n_bytes;) {
+        uint32_t character;
+        size_t length = sg_utf8_decode(name + i, n_bytes - i, &character);
+        if (length == 0) /* no checkpoint could be written: its tensors are named in JSON */
+            return sg_error_set(err, SG_INVALID, "variable %zu has a name that is not UTF-8: byte %zu of it is 0x%02x",
+                                index, i + 1, (unsigned char)name[i]);
+        if (character < 0x20 || character == 0x7f)
             return sg_error_set(err, SG_INVALID, "variable %zu has a control character in its name", index);
+        i += length;
     }
     return SG_OK;
 }

@@ -243,6 +243,10 @@ Test(coordinator_init, a_list_that_makes_no_sense_is_refused_and_leaves_the_job_
     rig_failed(rig_declare_list(&r, worker, list, 1), SG_INVALID, "name of 0 bytes");
     v = variable("a\nb", shape, 1);
     rig_failed(rig_declare_list(&r, worker, list, 1), SG_INVALID, "control character");
+    v = variable("ok\xff", shape, 1);
+    rig_failed(rig_declare_list(&r, worker, list, 1), SG_INVALID, "not UTF-8: byte 3 of it is 0xff");
+    v = variable("cut\xe2\x82", shape, 1);
+    rig_failed(rig_declare_list(&r, worker, list, 1), SG_INVALID, "not UTF-8: byte 4");
     v = variable("w", shape, 1);
     v.group = 64;
     rig_failed(rig_declare_list(&r, worker, list, 1), SG_INVALID, "group 64");
