@@ -180,10 +180,12 @@ $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(foreach a,worker client k
 
 # The allocator as tests/support/allocations.c counts it.
 COUNTED := malloc calloc realloc reallocarray aligned_alloc posix_memalign strdup strndup vasprintf protobuf_c_message_unpack
+# What tests/support/scarcity.c refuses.
+SCARCE  := pthread_create uv_thread_create uv_loop_init uv_async_init uv_sem_init
 define room
 $(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A)
 	$(say) LD $$@
-	$$(link) -lcriterion $(COUNTED:%=-Wl,--wrap=%)
+	$$(link) -lcriterion $(COUNTED:%=-Wl,--wrap=%) $(SCARCE:%=-Wl,--wrap=%)
 endef
 $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
 $(BUILD)/tests/cli/run: $(filter-out %/main.o,$(CLI)) $(BUILD)/obj/tests/bench/yardstick_kernel.o

@@ -105,31 +105,6 @@ static void *poller_run(void *user)
     return NULL;
 }
 
-sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options)
-{
-    SG_ASSERT(options->threads > 0);
-    sg_rpc_library_retain();
-    sg_rpc_library_log_attach(options->log);
-    sg_rpc_client *client = sg_xcalloc(1, sizeof(*client));
-    client->queue = grpc_completion_queue_create_for_next(NULL);
-    client->message_bytes = options->message_bytes;
-    client->on_demand = options->on_demand;
-    client->pool = sg_pool_create();
-    client->security = options->security;
-    client->credentials = sg_rpc_credentials_channel(options->security);
-    if (options->security != NULL && options->security->own[0] != '\0')
-        client->authorization = sg_xprintf(SG_RPC_TOKEN_SCHEME "%s", options->security->own);
-    client->log = options->log;
-    pthread_mutex_init(&client->mutex, NULL);
-    pthread_cond_init(&client->idle, NULL);
-    pthread_cond_init(&client->busy, NULL);
-    client->n_threads = options->threads;
-    client->threads = sg_xcalloc(client->n_threads, sizeof(*client->threads));
-    for (uint32_t i = 0; i < client->n_threads; i++)
-        SG_ASSERT(pthread_create(&client->threads[i], NULL, poller_run, client) == 0);
-    return client;
-}
-
 sg_pool *sg_rpc_client_pool(const sg_rpc_client *client)
 {
     return client->pool;
@@ -214,6 +189,35 @@ void sg_rpc_client_destroy(sg_rpc_client *client)
     free(client->authorization);
     free(client->threads);
     free(client);
+}
+
+sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options)
+{
+    SG_ASSERT(options->threads > 0);
+    sg_rpc_library_retain();
+    sg_rpc_library_log_attach(options->log);
+    sg_rpc_client *client = sg_xcalloc(1, sizeof(*client));
+    client->queue = grpc_completion_queue_create_for_next(NULL);
+    client->message_bytes = options->message_bytes;
+    client->on_demand = options->on_demand;
+    client->pool = sg_pool_create();
+    client->security = options->security;
+    client->credentials = sg_rpc_credentials_channel(options->security);
+    if (options->security != NULL && options->security->own[0] != '\0')
+        client->authorization = sg_xprintf(SG_RPC_TOKEN_SCHEME "%s", options->security->own);
+    client->log = options->log;
+    pthread_mutex_init(&client->mutex, NULL);
+    pthread_cond_init(&client->idle, NULL);
+    pthread_cond_init(&client->busy, NULL);
+    client->threads = sg_xcalloc(options->threads, sizeof(*client->threads));
+    while (client->n_threads < options->threads) {
+        if (pthread_create(&client->threads[client->n_threads], NULL, poller_run, client) != 0) {
+            sg_rpc_client_destroy(client);
+            return NULL;
+        }
+        client->n_threads++;
+    }
+    return client;
 }
 
 /* --- the end of a call --- */

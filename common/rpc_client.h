@@ -22,6 +22,7 @@ typedef struct sg_rpc_client_options {
     const sg_log *log;           /* must outlive the client; NULL is silent */
 } sg_rpc_client_options;
 
+/* NULL: the system has no thread for it. */
 sg_rpc_client *sg_rpc_client_create(const sg_rpc_client_options *options);
 /* Cancels what is under way, waits for its callbacks, ends the threads. Destroys the channels, too. No other thread
  * may start a call meanwhile; a callback may, and gets CANCELLED for it. NULL is fine. */

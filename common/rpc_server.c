@@ -3,6 +3,7 @@
  * gRPC aborts the process when a queue or server is used after its end. What keeps that away is `holds`: every armed
  * or living call and every running handler has one, and the server is destroyed after the last one is gone. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -101,6 +102,21 @@ static void queues_create(sg_rpc_server *server, uint32_t n_queues)
     }
 }
 
+/* Before the port is bound: gRPC aborts when a server that has one is destroyed without its shutdown, and that takes
+ * threads. */
+static sg_status threads_start(sg_rpc_server *server, sg_error *err)
+{
+    for (uint32_t i = 0; i < server->n_queues; i++) {
+        sg_rpc_queue *queue = &server->queues[i];
+        int failed = pthread_create(&queue->thread, NULL, queue_run, queue);
+        if (failed != 0)
+            return sg_error_set(err, SG_EXHAUSTED, "no thread for the calls, after %" PRIu32 " of %" PRIu32 ": %s", i,
+                                server->n_queues, strerror(failed));
+        queue->has_thread = true;
+    }
+    return SG_OK;
+}
+
 static bool port_bind(sg_rpc_server *server, const char *address)
 {
     grpc_server_credentials *credentials = sg_rpc_credentials_server(server->security);
@@ -120,9 +136,28 @@ static void serve(sg_rpc_server *server)
         for (size_t j = 0; j < server->n_routes; j++)
             sg_rpc_call_arm(&server->queues[i], &server->routes[j]);
     }
-    for (uint32_t i = 0; i < server->n_queues; i++)
-        SG_ASSERT(pthread_create(&server->queues[i].thread, NULL, queue_run, &server->queues[i]) == 0);
-    server->threads_run = true;
+    server->serves = true;
+}
+
+/* After gRPC's server, which uses them. */
+static void queues_destroy(sg_rpc_server *server)
+{
+    for (uint32_t i = 0; i < server->n_queues; i++) {
+        if (server->queues[i].has_thread)
+            grpc_completion_queue_shutdown(server->queues[i].queue);
+    }
+    for (uint32_t i = 0; i < server->n_queues; i++) {
+        sg_rpc_queue *queue = &server->queues[i];
+        if (queue->has_thread) {
+            pthread_join(queue->thread, NULL);
+            grpc_completion_queue_destroy(queue->queue);
+        } else {
+            sg_rpc_library_queue_destroy(queue->queue);
+        }
+    }
+    free(server->queues);
+    server->queues = NULL;
+    server->n_queues = 0;
 }
 
 /* Frees a server that never served, or is stopped. */
@@ -131,14 +166,10 @@ static void server_free(sg_rpc_server *server)
     sg_rpc_handshakes_unwatch(&server->handshakes);
     if (server->grpc != NULL)
         grpc_server_destroy(server->grpc);
-    for (uint32_t i = 0; i < server->n_queues; i++) {
-        if (server->queues[i].queue != NULL)
-            sg_rpc_library_queue_destroy(server->queues[i].queue);
-    }
+    queues_destroy(server);
     sg_rpc_unsent_deinit(&server->unsent);
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->mutex);
-    free(server->queues);
     free(server->routes);
     sg_rpc_refusals_destroy(server->refusals);
     sg_pool_destroy(server->pool);
@@ -159,10 +190,13 @@ sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_serv
     sg_rpc_args_deinit(&args);
     routes_register(made, options);
     queues_create(made, options->threads);
-    if (!port_bind(made, options->address)) {
+    status = threads_start(made, err);
+    if (status == SG_OK && !port_bind(made, options->address))
+        status = sg_rpc_address_explain(options->address, err);
+    if (status != SG_OK) {
         server_free(made);
         sg_rpc_library_release();
-        return sg_rpc_address_explain(options->address, err);
+        return status;
     }
     sg_rpc_library_log_attach(made->log);
     if (made->security != NULL && made->security->ca != NULL) {
@@ -228,21 +262,15 @@ void sg_rpc_server_stop(sg_rpc_server *server, uint64_t grace_ms)
     wait_until_gone(server, grace_ms);
     grpc_server_destroy(server->grpc);
     server->grpc = NULL;
-    for (uint32_t i = 0; i < server->n_queues; i++)
-        grpc_completion_queue_shutdown(server->queues[i].queue);
-    for (uint32_t i = 0; i < server->n_queues; i++) {
-        pthread_join(server->queues[i].thread, NULL);
-        grpc_completion_queue_destroy(server->queues[i].queue);
-        server->queues[i].queue = NULL;
-    }
-    server->threads_run = false;
+    queues_destroy(server);
+    server->serves = false;
 }
 
 void sg_rpc_server_destroy(sg_rpc_server *server)
 {
     if (server == NULL)
         return;
-    if (server->threads_run)
+    if (server->serves)
         sg_rpc_server_stop(server, 0);
     const sg_log *log = server->log;
     server_free(server);

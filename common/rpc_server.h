@@ -43,7 +43,7 @@ typedef struct sg_rpc_server_options {
 } sg_rpc_server_options;
 
 /* Binds and serves; handlers run from before this returns. Errors: CONFIG (address in use, a host that does not
- * resolve), naming the address. Destroyed by sg_rpc_server_destroy after sg_rpc_server_stop. */
+ * resolve), naming the address; EXHAUSTED (no threads). Destroyed by sg_rpc_server_destroy after sg_rpc_server_stop. */
 SG_MUST_USE sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_server **server, sg_error *err);
 uint16_t sg_rpc_server_port(const sg_rpc_server *server);
 /* How many bytes of requests may be held by sg_rpc_call_take_request, all together: a quarter of the memory with which

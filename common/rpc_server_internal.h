@@ -23,6 +23,7 @@ typedef struct sg_rpc_queue {
     sg_rpc_server *server;
     grpc_completion_queue *queue;
     pthread_t thread;
+    bool has_thread;
 } sg_rpc_queue;
 
 /* Calls that were answered and whose answers are not sent, the oldest first. */
@@ -49,7 +50,7 @@ struct sg_rpc_server {
     sg_rpc_handshakes_server handshakes; /* where there is TLS */
     const sg_log *log;
     uint16_t port;
-    bool threads_run;
+    bool serves; /* and is to be stopped before it is freed */
     /* atomic */
     atomic_bool serving, stopping;
     atomic_size_t holds; /* one for every call, armed ones included, one for every handler that runs, one until stop */

@@ -5,14 +5,16 @@ static void on_wake(uv_async_t *wake)
     sg_mailbox_drain(wake->data); /* wake-ups coalesce, so everything */
 }
 
-void sg_mailbox_init(sg_mailbox *mailbox, uv_loop_t *loop)
+sg_status sg_mailbox_init(sg_mailbox *mailbox, uv_loop_t *loop, sg_error *err)
 {
     *mailbox = (sg_mailbox){.first = NULL};
     mailbox->last = &mailbox->first;
-    pthread_mutex_init(&mailbox->mutex, NULL);
     int failed = uv_async_init(loop, &mailbox->wake, on_wake);
-    SG_ASSERT(failed == 0);
+    if (failed != 0)
+        return sg_error_set(err, SG_EXHAUSTED, "no wake-up for the event loop: %s", uv_strerror(failed));
+    pthread_mutex_init(&mailbox->mutex, NULL);
     mailbox->wake.data = mailbox;
+    return SG_OK;
 }
 
 void sg_mailbox_post(sg_mailbox *mailbox, sg_mailbox_item *item)

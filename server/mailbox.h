@@ -20,7 +20,8 @@ typedef struct sg_mailbox {
     bool closed;
 } sg_mailbox;
 
-void sg_mailbox_init(sg_mailbox *mailbox, uv_loop_t *loop);
+/* Errors: EXHAUSTED; then there is nothing to close. */
+SG_MUST_USE sg_status sg_mailbox_init(sg_mailbox *mailbox, uv_loop_t *loop, sg_error *err);
 /* Any thread. Items run in the order in which they were posted. */
 void sg_mailbox_post(sg_mailbox *mailbox, sg_mailbox_item *item);
 /* Runs what is there. On the loop's thread, or when the loop runs no more. */

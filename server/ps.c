@@ -33,6 +33,8 @@ struct sg_ps {
     char bound[SG_ADDRESS_BYTES];   /* where it is reached from itself */
     char address[SG_ADDRESS_BYTES]; /* and by others */
     bool published;
+    uv_thread_t stopper;
+    uv_sem_t wakes_stopper;
     uv_loop_t loop;
     uv_timer_t tick;
     sg_mailbox mailbox;
@@ -241,9 +243,13 @@ static void on_server_stopped(sg_mailbox_item *item)
     uv_stop(&ps->loop);
 }
 
+/* The stopper's thread. */
 static void stop_server(void *user)
 {
     sg_ps *ps = user;
+    uv_sem_wait(&ps->wakes_stopper);
+    if (!ps->server) /* none was made */
+        return;
     sg_rpc_server_stop(ps->server, SERVER_STOP_MS);
     sg_mailbox_post(&ps->mailbox, &ps->server_stopped_item);
 }
@@ -251,7 +257,6 @@ static void stop_server(void *user)
 /* Stops the server on a thread of its own: meanwhile the loop answers the calls that it holds. */
 static void close_down(sg_ps *ps)
 {
-    uv_thread_t thread;
     ps->closed = true;
     if (ps->published)
         sg_address_withdraw(ps->options.config, ps->options.index, ps->address);
@@ -264,10 +269,8 @@ static void close_down(sg_ps *ps)
         sg_ps_restore_close(ps->restore);
     if (ps->coordinator_service)
         sg_coordinator_service_close(ps->coordinator_service);
-    int failed = uv_thread_create(&thread, stop_server, ps);
-    SG_ASSERT(failed == 0);
+    uv_sem_post(&ps->wakes_stopper);
     uv_run(&ps->loop, UV_RUN_DEFAULT);
-    uv_thread_join(&thread);
 }
 
 sg_status sg_ps_run(sg_ps *ps, sg_error *err)
@@ -282,20 +285,48 @@ sg_status sg_ps_run(sg_ps *ps, sg_error *err)
 
 /* --- birth and death --- */
 
-static void init_loop(sg_ps *ps)
+/* The stopper is made at the start: in the end there might be no thread for it, and no way to go on or back. */
+static sg_status start_stopper(sg_ps *ps, sg_error *err)
 {
-    int failed = uv_loop_init(&ps->loop);
-    SG_ASSERT(failed == 0);
-    failed = uv_timer_init(&ps->loop, &ps->tick);
-    SG_ASSERT(failed == 0);
-    ps->tick.data = ps;
-    uv_timer_start(&ps->tick, on_tick, TICK_MS, TICK_MS);
-    sg_mailbox_init(&ps->mailbox, &ps->loop);
-    ps->stop_item.run = on_stop;
-    ps->server_stopped_item.run = on_server_stopped;
+    int failed = uv_sem_init(&ps->wakes_stopper, 0);
+    if (failed == 0 && (failed = uv_thread_create(&ps->stopper, stop_server, ps)) != 0)
+        uv_sem_destroy(&ps->wakes_stopper);
+    return failed == 0 ? SG_OK : sg_error_set(err, SG_EXHAUSTED, "no thread for a ps: %s", uv_strerror(failed));
 }
 
-static void create_parts(sg_ps *ps)
+static void close_loop(sg_ps *ps)
+{
+    uv_run(&ps->loop, UV_RUN_DEFAULT);
+    int failed = uv_loop_close(&ps->loop);
+    SG_ASSERT(failed == 0);
+}
+
+/* The loop, its mailbox, the stopper; all or nothing. */
+static sg_status init_loop(sg_ps *ps, sg_error *err)
+{
+    int failed = uv_loop_init(&ps->loop);
+    if (failed != 0)
+        return sg_error_set(err, SG_EXHAUSTED, "no event loop: %s", uv_strerror(failed));
+    sg_status status = sg_mailbox_init(&ps->mailbox, &ps->loop, err);
+    if (status == SG_OK && (status = start_stopper(ps, err)) != SG_OK) {
+        sg_mailbox_close(&ps->mailbox);
+        uv_run(&ps->loop, UV_RUN_DEFAULT);
+        sg_mailbox_deinit(&ps->mailbox);
+    }
+    if (status != SG_OK) {
+        close_loop(ps);
+        return status;
+    }
+    failed = uv_timer_init(&ps->loop, &ps->tick);
+    SG_ASSERT(failed == 0); /* it only fills in the handle */
+    ps->tick.data = ps;
+    uv_timer_start(&ps->tick, on_tick, TICK_MS, TICK_MS);
+    ps->stop_item.run = on_stop;
+    ps->server_stopped_item.run = on_server_stopped;
+    return SG_OK;
+}
+
+static sg_status create_parts(sg_ps *ps, sg_error *err)
 {
     const sg_config *config = ps->options.config;
     ps->client = sg_rpc_client_create(&(sg_rpc_client_options){.threads = 1,
@@ -303,6 +334,8 @@ static void create_parts(sg_ps *ps)
                                                                .on_demand = true,
                                                                .security = ps->security,
                                                                .log = ps->options.log});
+    if (!ps->client)
+        return sg_error_set(err, SG_EXHAUSTED, "no thread for the calls to the coordinator");
     ps->store =
         sg_store_create(&(sg_store_options){.ps = ps->options.index,
                                             /* Ssp differs in its tickets alone. */
@@ -324,7 +357,7 @@ static void create_parts(sg_ps *ps)
                                             .cut_user = ps});
     ps->parameter_service = (sg_parameter_service){.store = ps->store, .message_bytes = config->message_bytes};
     if (ps->options.index != 0)
-        return;
+        return SG_OK;
     ps->coordinator_service =
         sg_coordinator_service_create(&(sg_coordinator_service_options){.config = config,
                                                                         .mailbox = &ps->mailbox,
@@ -336,6 +369,7 @@ static void create_parts(sg_ps *ps)
                                                                         .user = ps});
     ps->parameter_service.ticket = sg_coordinator_service_ticket;
     ps->parameter_service.ticket_user = ps->coordinator_service;
+    return SG_OK;
 }
 
 /* Longer than any client of ours waits for an answer (worker/client/session_calls.c). */
@@ -468,9 +502,15 @@ sg_status sg_ps_create(const sg_ps_options *options, sg_ps **ps, sg_error *err)
     sg_ps *made = sg_xcalloc(1, sizeof *made);
     made->options = *options;
     made->security = security;
-    init_loop(made);
-    create_parts(made);
-    status = open_checkpoints(made, err);
+    status = init_loop(made, err);
+    if (status != SG_OK) {
+        sg_security_destroy(made->security);
+        free(made);
+        return status;
+    }
+    status = create_parts(made, err);
+    if (status == SG_OK)
+        status = open_checkpoints(made, err);
     if (status == SG_OK)
         status = serve(made, err);
     if (status == SG_OK)
@@ -493,15 +533,18 @@ void sg_ps_destroy(sg_ps *ps)
         return;
     if (ps->server && !ps->closed)
         close_down(ps);
-    sg_store_drop_contributions(ps->store); /* received messages are gRPC's, which may end with its last user */
+    else if (!ps->closed)
+        uv_sem_post(&ps->wakes_stopper);
+    uv_thread_join(&ps->stopper);
+    uv_sem_destroy(&ps->wakes_stopper);
+    if (ps->store)
+        sg_store_drop_contributions(ps->store); /* received messages are gRPC's, which may end with its last user */
     sg_rpc_server_destroy(ps->server);
     sg_rpc_client_destroy(ps->client);
     sg_mailbox_drain(&ps->mailbox); /* what the last callbacks left */
     sg_mailbox_close(&ps->mailbox);
     uv_close((uv_handle_t *)&ps->tick, NULL);
-    uv_run(&ps->loop, UV_RUN_DEFAULT);
-    int failed = uv_loop_close(&ps->loop);
-    SG_ASSERT(failed == 0);
+    close_loop(ps);
     sg_mailbox_deinit(&ps->mailbox);
     sg_ps_restore_destroy(ps->restore);
     sg_ps_save_destroy(ps->save);

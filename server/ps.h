@@ -2,7 +2,7 @@
  *
  * No process-wide state: a process may run any number of them, each on a thread of its own. Threads of one ps: the
  * one that calls sg_ps_run is its libuv loop (leases, ticks, coordinator, orders, registration); rpc_threads serve
- * calls; one more polls replies to its own calls. */
+ * calls; one more polls replies to its own calls, and one waits to stop the server. */
 #ifndef SG_SERVER_PS_H
 #define SG_SERVER_PS_H
 
@@ -22,7 +22,8 @@ typedef struct sg_ps_options {
     sg_rpc_faults *faults; /* of tests alone; NULL: none */
 } sg_ps_options;
 
-/* Binds the port and serves. Errors: CONFIG (index out of range, address in use, does not resolve). */
+/* Binds the port and serves. Errors: CONFIG (index out of range, address in use, does not resolve),
+ * EXHAUSTED (no thread, no event loop). */
 SG_MUST_USE sg_status sg_ps_create(const sg_ps_options *options, sg_ps **ps, sg_error *err);
 /* "127.0.0.1:40123": the address under which it is reached. Valid until destroy. */
 const char *sg_ps_address(const sg_ps *ps);

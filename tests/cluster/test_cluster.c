@@ -10,6 +10,7 @@
 #include "common/status.h"
 #include "shardgrad/v1/coordinator.pb-c.h"
 #include "shardgrad/v1/parameter.pb-c.h"
+#include "tests/support/scarcity.h"
 
 #define N_A 100 /* seven slices */
 #define N_B 6
@@ -645,4 +646,24 @@ Test(cluster, a_second_life_of_a_worker_fences_the_first)
     sg_client_close(p.clients[0]);
     sg_client_close(p.clients[1]);
     cluster_stop(&p.c);
+}
+
+Test(cluster, a_client_for_which_the_system_has_no_thread_is_refused)
+{
+    static const char *const settings[] = {"workers=8", NULL};
+    cluster c;
+    cluster_start(&c, 1, settings);
+    sg_client *client = NULL;
+    sg_error err;
+    uint32_t n = 0;
+    for (sg_status status = SG_EXHAUSTED; status != SG_OK; n++) {
+        cr_assert_lt(n, 8);
+        sg_scarcity_allow((int)n); /* one that fails late has joined: each has an index of its own */
+        status = cluster_try_open(&c, (sg_client_options){.worker = n}, &client, &err);
+        cr_assert(status == SG_OK || status == SG_EXHAUSTED, "%s: %s", sg_status_name(status), err.message);
+    }
+    sg_scarcity_allow(-1);
+    cr_assert_gt(n, 4, "it needs a loop, a way to wake it, and threads");
+    sg_client_close(client);
+    cluster_stop(&c);
 }

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 
 #include "fixture.h"
+#include "tests/support/scarcity.h"
 
 TestSuite(rpc_client, .timeout = 60);
 
@@ -53,4 +54,16 @@ Test(rpc_client, on_demand_a_call_that_is_parked_ends_with_its_client)
     cr_assert_eq(o.status, SG_CANCELLED);
     outcome_deinit(&o);
     service_stop(&s, 1000);
+}
+
+Test(rpc_client, without_a_thread_for_it_there_is_none)
+{
+    for (int n = 0; n < 3; n++) {
+        sg_scarcity_allow(n);
+        cr_assert_null(make(3));
+    }
+    sg_scarcity_allow(3);
+    sg_rpc_client *client = make(3);
+    cr_assert_not_null(client);
+    sg_rpc_client_destroy(client);
 }

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "fixture.h"
 #include "raw_http2.h"
+#include "tests/support/scarcity.h"
 
 TestSuite(rpc_server, .timeout = 60);
 
@@ -399,4 +400,19 @@ Test(rpc_server, a_call_whose_connection_is_cut_is_unavailable_and_the_server_no
     sg_rpc_client_destroy(client);
     service_stop(&s, 1000);
     outcome_deinit(&o);
+}
+
+Test(rpc_server, without_threads_for_its_calls_it_is_refused_and_its_port_is_free)
+{
+    sg_rpc_server_options options = {.address = "127.0.0.1:0", .threads = 3, .message_bytes = MESSAGE_BYTES};
+    sg_rpc_server *server = NULL;
+    sg_error err;
+    for (int n = 0; n < 3; n++) {
+        sg_scarcity_allow(n);
+        cr_assert_eq(sg_rpc_server_create(&options, &server, &err), SG_EXHAUSTED);
+        cr_assert_not_null(strstr(err.message, "no thread for the calls"), "%s", err.message);
+    }
+    sg_scarcity_allow(3);
+    cr_assert_eq(sg_rpc_server_create(&options, &server, &err), SG_OK, "%s", err.message);
+    sg_rpc_server_destroy(server);
 }

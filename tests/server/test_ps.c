@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/rpc_server.h"
 #include "ps_fixture.h"
+#include "tests/support/scarcity.h"
 
 TestSuite(ps, .timeout = 30);
 
@@ -436,6 +437,26 @@ Test(ps, an_index_out_of_range_and_a_port_in_use_are_configuration_errors)
     cr_assert_not_null(strstr(err.message, sg_ps_address(first)), "%s", err.message);
     sg_ps_destroy(first);
     sg_config_destroy(same_port);
+    sg_config_destroy(config);
+    ps_fixture_remove_dir(dir);
+}
+
+Test(ps, what_the_system_has_no_more_of_is_an_error)
+{
+    char dir[64];
+    ps_fixture_make_dir(dir);
+    sg_config *config = ps_fixture_config(dir, ONE_PS);
+    sg_ps_options options = {.config = config, .index = 0};
+    sg_ps *ps = NULL;
+    sg_error err;
+    int n = 0;
+    for (sg_status status = SG_EXHAUSTED; status != SG_OK; n++) {
+        sg_scarcity_allow(n);
+        status = sg_ps_create(&options, &ps, &err);
+        cr_assert(status == SG_OK || status == SG_EXHAUSTED, "%s: %s", sg_status_name(status), err.message);
+    }
+    cr_assert_gt(n, 5, "it needs a loop, two ways to wake, and threads");
+    sg_ps_destroy(ps);
     sg_config_destroy(config);
     ps_fixture_remove_dir(dir);
 }

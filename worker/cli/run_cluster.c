@@ -221,11 +221,13 @@ static void on_signal(uv_signal_t *handle, int signal_number)
     sg_supervisor_stop(c->supervisor);
 }
 
-static void init(cluster *c, sg_run *run)
+static sg_status init(cluster *c, sg_run *run, sg_error *err)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     *c = (cluster){.run = run, .config = run->arguments->config};
-    SG_ASSERT(uv_loop_init(&c->loop) == 0);
+    const int failed = uv_loop_init(&c->loop);
+    if (failed != 0)
+        return sg_error_set(err, SG_EXHAUSTED, "no event loop: %s", uv_strerror(failed));
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         uv_signal_init(&c->loop, &c->signals[i]);
         c->signals[i].data = c;
@@ -246,6 +248,7 @@ static void init(cluster *c, sg_run *run)
         .on_ended = on_ended,
         .user = c,
     });
+    return SG_OK;
 }
 
 /* The exit code, with err; 0: nothing failed. */
@@ -284,8 +287,10 @@ int sg_run_cluster(sg_run *run)
 {
     cluster c;
     sg_error err = {0};
-    init(&c, run);
-    sg_status status = start_processes(&c, &err);
+    sg_status status = init(&c, run, &err);
+    if (status != SG_OK)
+        return sg_arguments_fail(status, &err);
+    status = start_processes(&c, &err);
     /* Created after the processes were: gRPC's threads and fork do not mix. */
     c.query = sg_status_query_create(c.config, NULL, SG_ROLE_OBSERVER);
     uv_timer_start(&c.poll, on_poll, POLL_EVERY_MS, POLL_EVERY_MS);

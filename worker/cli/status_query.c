@@ -51,10 +51,11 @@ void sg_status_query_destroy(sg_status_query *query)
 static sg_status open_client(sg_status_query *query, sg_error *err)
 {
     sg_status status = sg_security_create(query->config, query->role, &query->security, err);
-    if (status == SG_OK)
-        query->client = sg_rpc_client_create(&(sg_rpc_client_options){
-            .threads = 1, .message_bytes = query->config->message_bytes, .security = query->security});
-    return status;
+    if (status != SG_OK)
+        return status;
+    query->client = sg_rpc_client_create(&(sg_rpc_client_options){
+        .threads = 1, .message_bytes = query->config->message_bytes, .security = query->security});
+    return query->client != NULL ? SG_OK : sg_error_set(err, SG_EXHAUSTED, "no thread for the calls to the ps");
 }
 
 /* The channel to ps 0. A local ps that chose its port may have written another address since: then a new one. */

@@ -272,9 +272,12 @@ static sg_status client_create(const sg_client_options *options, sg_config *take
         return status;
     }
     session_open(client, options);
-    sg_transport_open(client);
-    *out = client;
-    return SG_OK;
+    status = sg_transport_open(client, err);
+    if (status != SG_OK)
+        client_destroy(client);
+    else
+        *out = client;
+    return status;
 }
 
 static sg_status join(sg_client *client, const sg_client_options *options, sg_error *err)
@@ -294,8 +297,7 @@ static sg_status join(sg_client *client, const sg_client_options *options, sg_er
     sg_session_facts_get(client->session, &facts);
     client->mode = facts.mode;
     client->sync = facts.mode == SG_MODE_SYNC;
-    sg_transport_connect(client);
-    return SG_OK;
+    return sg_transport_connect(client, err);
 }
 
 sg_status sg_client_open(const sg_client_options *options, sg_client **out, sg_error *err)

@@ -33,27 +33,36 @@ static const struct {
 
 /* --- connections ----------------------------------------------------------------------------------------------- */
 
-void sg_transport_open(sg_client *client)
+static sg_status no_thread(sg_error *err)
+{
+    return sg_error_set(err, SG_EXHAUSTED, "no thread for the calls to the ps");
+}
+
+sg_status sg_transport_open(sg_client *client, sg_error *err)
 {
     client->control = sg_rpc_client_create(&(sg_rpc_client_options){.threads = 1,
                                                                     .message_bytes = CONTROL_BYTES,
                                                                     .on_demand = true,
                                                                     .security = client->security,
                                                                     .log = &client->log});
+    return client->control != NULL ? SG_OK : no_thread(err);
 }
 
-void sg_transport_connect(sg_client *client)
+sg_status sg_transport_connect(sg_client *client, sg_error *err)
 {
     sg_session_facts facts;
     sg_session_facts_get(client->session, &facts);
     sg_rpc_client *data = sg_rpc_client_create(&(sg_rpc_client_options){
         .threads = 1, .message_bytes = facts.message_bytes, .security = client->security, .log = &client->log});
+    if (data == NULL)
+        return no_thread(err);
     client->n_connections = (uint32_t)client->config->connections;
     sg_client_lock(client);
     client->data = data;
     client->ps_channels = sg_xcalloc((size_t)facts.n_ps * client->n_connections, sizeof(sg_rpc_channel *));
     sg_transport_move(client);
     sg_client_unlock(client);
+    return SG_OK;
 }
 
 /* The channel where it leads there; else another one. */

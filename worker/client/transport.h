@@ -5,10 +5,10 @@
 
 #include "worker/client/client_internal.h"
 
-/* The connection for hello, heartbeats and leave. */
-void sg_transport_open(sg_client *client);
-/* The connections for all else, once Hello was answered. */
-void sg_transport_connect(sg_client *client);
+/* The connection for hello, heartbeats and leave. Errors: EXHAUSTED (no thread for it). */
+SG_MUST_USE sg_status sg_transport_open(sg_client *client, sg_error *err);
+/* The connections for all else, once Hello was answered. Errors: EXHAUSTED. */
+SG_MUST_USE sg_status sg_transport_connect(sg_client *client, sg_error *err);
 /* The same, to the addresses of now. With the lock held. */
 void sg_transport_move(sg_client *client);
 /* The one that a call goes by; NULL: it is looked up when it starts. With the lock held. */

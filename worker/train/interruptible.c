@@ -55,12 +55,22 @@ void sg_interruptible_hold_signals(void)
     mask_signals(SIG_BLOCK);
 }
 
+static sg_status loop_open(uv_loop_t *loop, uv_async_t *over, sg_error *err)
+{
+    int failed = uv_loop_init(loop);
+    if (failed == 0 && (failed = uv_async_init(loop, over, on_over)) != 0)
+        (void)uv_loop_close(loop);
+    return failed == 0 ? SG_OK : sg_error_set(err, SG_EXHAUSTED, "no event loop: %s", uv_strerror(failed));
+}
+
 sg_status sg_interruptible_run(const sg_interruptible *interruptible, int *signal_number, sg_error *err)
 {
     run r = {.what = interruptible};
     uv_loop_t loop;
     uv_thread_t thread;
-    SG_ASSERT(uv_loop_init(&loop) == 0 && uv_async_init(&loop, &r.over, on_over) == 0);
+    const sg_status opened = loop_open(&loop, &r.over, err);
+    if (opened != SG_OK)
+        return opened;
     r.over.data = &r;
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         uv_signal_init(&loop, &r.signals[i]);

@@ -175,10 +175,19 @@ static sg_status write_config(sg_bench_cluster *c, sg_error *err)
     return status;
 }
 
-static void init_loop(sg_bench_cluster *c)
+static void close_loop(sg_bench_cluster *c)
 {
-    SG_ASSERT(uv_loop_init(&c->loop) == 0);
-    SG_ASSERT(uv_async_init(&c->loop, &c->wake, on_wake) == 0);
+    uv_run(&c->loop, UV_RUN_DEFAULT);
+    SG_ASSERT(uv_loop_close(&c->loop) == 0);
+}
+
+static sg_status init_loop(sg_bench_cluster *c, sg_error *err)
+{
+    int failed = uv_loop_init(&c->loop);
+    if (failed == 0 && (failed = uv_async_init(&c->loop, &c->wake, on_wake)) != 0)
+        close_loop(c);
+    if (failed != 0)
+        return sg_error_set(err, SG_EXHAUSTED, "no event loop: %s", uv_strerror(failed));
     uv_timer_init(&c->loop, &c->ps_end);
     c->wake.data = c->ps_end.data = c;
     c->supervisor = sg_supervisor_create(&(sg_supervisor_options){
@@ -190,6 +199,22 @@ static void init_loop(sg_bench_cluster *c)
         .on_ended = on_ended,
         .user = c,
     });
+    return SG_OK;
+}
+
+/* The loop, and the thread that runs it. */
+static sg_status start(sg_bench_cluster *c, sg_error *err)
+{
+    sg_status status = init_loop(c, err);
+    if (status != SG_OK)
+        return status;
+    const int failed = pthread_create(&c->thread, NULL, run_loop, c);
+    if (failed == 0)
+        return SG_OK;
+    on_ended(c);
+    sg_supervisor_destroy(c->supervisor);
+    close_loop(c);
+    return sg_error_set(err, SG_EXHAUSTED, "no thread for the cluster: %s", strerror(failed));
 }
 
 sg_bench_cluster *sg_bench_cluster_create(const sg_bench_cluster_options *options)
@@ -206,11 +231,9 @@ sg_bench_cluster *sg_bench_cluster_create(const sg_bench_cluster_options *option
     sg_status status = sg_bench_channel_init(&c->channel, c->socket_path, n_workers(c), &c->error);
     if (status == SG_OK)
         status = write_config(c, &c->error);
+    if (status == SG_OK)
+        status = start(c, &c->error);
     c->error.code = status;
-    if (status != SG_OK)
-        return c;
-    init_loop(c);
-    SG_ASSERT(pthread_create(&c->thread, NULL, run_loop, c) == 0);
     return c;
 }
 
@@ -359,8 +382,7 @@ sg_status sg_bench_cluster_finish(sg_bench_cluster *c, sg_status status, int *ex
     pthread_join(c->thread, NULL);
     sg_status failure = find_failure(c, exit_code, err);
     sg_supervisor_destroy(c->supervisor);
-    uv_run(&c->loop, UV_RUN_DEFAULT);
-    SG_ASSERT(uv_loop_close(&c->loop) == 0);
+    close_loop(c);
     return failure != SG_OK ? failure : status;
 }
 
