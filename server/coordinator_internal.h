@@ -274,7 +274,9 @@ typedef struct sg_coordinator_save {
     bool failed;                               /* one has, since then */
     bool again;                                /* one is to be begun when that under way is over */
     uint64_t number;                           /* of the newest one that was begun; they count from 1 */
-    uint64_t mark;                             /* of the newest one */
+    uint64_t mark;                             /* of the newest one: its iteration */
+    uint64_t ticket_mark;                      /* what steps carry that are not in it; no two cuts have the same */
+    uint64_t free_ticket_mark;                 /* least that none has had, in this generation */
     uint64_t steps[SG_COORDINATOR_MAX_GROUPS]; /* first that is not in it, */
     bool known[SG_COORDINATOR_MAX_GROUPS];     /* where that is known, */
     uint32_t n_known;                          /* of so many groups */

@@ -37,6 +37,7 @@ void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest
     save->current = manifest != NULL ? manifest->set : (sg_checkpoint_set){0};
     save->mark = save->tried = save->iteration = save->current.iteration;
     save->complete_ms = c->now_ms;
+    save->free_ticket_mark = 0;
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
         c->groups[group].mark = 0;
     c->drain = (sg_coordinator_drain){0};
@@ -57,12 +58,19 @@ static void begin(sg_coordinator *c, uint64_t mark)
         c->ps[i].saved.reported = false;
 }
 
+/* One that failed may be cut again at the same iteration. Its steps carry another mark all the same, because slices
+ * keep nothing when they meet one that they have met before. */
 static void know(sg_coordinator *c, uint32_t group, uint64_t step)
 {
-    c->save.known[group] = true;
-    c->save.steps[group] = step;
-    c->save.n_known++;
-    c->groups[group].mark = c->save.mark;
+    sg_coordinator_save *save = &c->save;
+    if (save->n_known == 0) {
+        save->ticket_mark = save->mark > save->free_ticket_mark ? save->mark : save->free_ticket_mark;
+        save->free_ticket_mark = save->ticket_mark + 1;
+    }
+    save->known[group] = true;
+    save->steps[group] = step;
+    save->n_known++;
+    c->groups[group].mark = save->ticket_mark;
 }
 
 /* A member, or one that is missed and may have pushed. */
@@ -167,6 +175,7 @@ static void order_cut(sg_coordinator *c)
     cut.steps = c->save.steps;
     cut.n_steps = is_async(c) ? 0 : c->n_groups;
     cut.number = c->save.number;
+    cut.ticket_mark = c->save.ticket_mark;
     Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
     order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
     order.cut = &cut;
@@ -441,7 +450,7 @@ void sg_coordinator_save_reset(sg_coordinator *c)
 {
     c->save.phase = SG_COORDINATOR_SAVE_IDLE;
     c->save.complete = c->save.again = false;
-    c->save.tried = 0;
+    c->save.tried = c->save.free_ticket_mark = 0;
     c->drain = (sg_coordinator_drain){.on = false};
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
         c->groups[group].mark = 0;

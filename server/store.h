@@ -66,7 +66,8 @@ typedef struct sg_store_pushed {
 /* An order to cut. */
 typedef struct sg_store_cut {
     uint64_t generation, number;
-    uint64_t mark; /* iteration */
+    uint64_t mark;        /* iteration */
+    uint64_t ticket_mark; /* of the steps that are not in it */
 } sg_store_cut;
 
 /* An order to load. */

@@ -17,7 +17,7 @@
 
 /* Guarded by the slice's mutex. */
 struct sg_store_keeping {
-    uint64_t mark;
+    uint64_t mark;       /* of tickets */
     uint64_t number;     /* of the order */
     uint64_t step;       /* of the version that is meant; async: as it comes */
     bool ordered;        /* by Cut; before that it is kept for the mark's sake */
@@ -107,10 +107,11 @@ sg_status sg_store_cut_begin(sg_store *store, const Shardgrad__V1__Cut *order, s
     if (order->n_steps != n_groups)
         return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " names %zu groups, want %zu", order->mark, order->n_steps,
                             n_groups);
-    if (store->cut.ordered && order->mark < store->cut.mark)
+    if (store->cut.ordered && (order->mark < store->cut.mark || order->ticket_mark <= store->cut.ticket_mark))
         return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " comes after %" PRIu64, order->mark, store->cut.mark);
     store->cut.ordered = true;
     store->cut.mark = order->mark;
+    store->cut.ticket_mark = order->ticket_mark;
     store->cut.number = order->number;
     atomic_store(&store->cut.failed, false);
     atomic_store(&store->cut.n_lacking, store->n_slices + 1);
@@ -122,7 +123,10 @@ static void tell(sg_store *store, sg_status status, const char *message)
     if (!store->options.on_cut)
         return;
     pthread_rwlock_rdlock(&store->lock);
-    sg_store_cut cut = {.generation = store->generation, .number = store->cut.number, .mark = store->cut.mark};
+    sg_store_cut cut = {.generation = store->generation,
+                        .number = store->cut.number,
+                        .mark = store->cut.mark,
+                        .ticket_mark = store->cut.ticket_mark};
     pthread_rwlock_unlock(&store->lock);
     store->options.on_cut(store->options.cut_user, &cut, status, message);
 }
@@ -161,7 +165,7 @@ static found look_for(sg_store *store, sg_store_slice *slice, const Shardgrad__V
 {
     bool async = store->options.mode != SG_MODE_SYNC, frozen = slice->variable->frozen;
     sg_store_keeping *k = slice->cut;
-    if (k && k->mark == order->mark && k->version) {
+    if (k && k->mark == order->ticket_mark && k->version) {
         k->ordered = true;
         k->number = order->number;
         if (k->step < step)
@@ -175,7 +179,7 @@ static found look_for(sg_store *store, sg_store_slice *slice, const Shardgrad__V
         version = find_unchanged(slice, step);
     if (!version || (!async && !frozen && closing && slice->newest->step >= step))
         return FOUND_GONE;
-    k = begin(slice, order->mark);
+    k = begin(slice, order->ticket_mark);
     k->ordered = true;
     k->number = order->number;
     k->step = step;
@@ -280,10 +284,10 @@ void sg_store_drop_cut(sg_store *store, const sg_store_cut *cut)
     for (uint32_t i = 0; i < sg_store_n_slices(store); i++) {
         sg_store_slice *slice = &store->slices[i];
         pthread_mutex_lock(&slice->mutex);
-        if (slice->cut && slice->cut->mark <= cut->mark)
+        if (slice->cut && slice->cut->mark <= cut->ticket_mark)
             sg_store_cut_free(slice);
-        if (slice->mark < cut->mark)
-            slice->mark = cut->mark; /* steps that come with it keep nothing any more */
+        if (slice->mark < cut->ticket_mark)
+            slice->mark = cut->ticket_mark; /* steps that come with it keep nothing any more */
         pthread_mutex_unlock(&slice->mutex);
     }
 }

@@ -21,7 +21,7 @@ sg_status sg_store_begin_generation(sg_store *store, uint64_t generation, sg_err
     atomic_fetch_add(&store->admission, 1);
     store->attempt = store->attempt_incarnation = 0;
     store->sealed = store->committed = store->cut.ordered = false;
-    store->cut.mark = 0;
+    store->cut.mark = store->cut.ticket_mark = 0;
     store->load.state = SG_STORE_LOAD_NONE;
     for (uint64_t i = 0; i < store->options.max_workers; i++) {
         store->workers[i].incarnation = 0;

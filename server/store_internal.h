@@ -153,7 +153,7 @@ struct sg_store {
 
     struct {
         bool ordered; /* this and the next line: guarded by `lock` */
-        uint64_t mark, number;
+        uint64_t mark, ticket_mark, number;
         _Atomic uint32_t n_lacking; /* slices without their version, and one while the order is being followed */
         atomic_bool failed;
     } cut;

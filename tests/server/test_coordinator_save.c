@@ -242,6 +242,47 @@ Test(coordinator_save, what_one_ps_cannot_write_fails_and_training_goes_on_to_th
     rig_deinit(&r);
 }
 
+/* Both ps report that they could not write their part of the newest cut. */
+static void report_full(rig *r)
+{
+    for (uint32_t ps = 0; ps < 2; ps++) {
+        shardgrad__v1__save_report__init(&r->saved[ps]);
+        r->saved[ps].generation = 1;
+        r->saved[ps].number = rig_cut(r)->number;
+        r->saved[ps].status = SG_EXHAUSTED;
+        r->saved[ps].message = (char *)"no space left on device";
+    }
+    rig_register_all(r);
+}
+
+/* Workers 2 and 3 take over, one after the other. Slices keep nothing when they meet a mark that they have met. */
+Test(coordinator_save, what_failed_is_cut_again_at_the_same_iteration_with_another_mark)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, every_4, workers);
+    for (uint64_t i = 0; i < 4; i++)
+        step(&r, workers, i);
+    uint64_t third = rig_join(&r, 2, 1002), fourth = rig_join(&r, 3, 1003);
+    rig_declare(&r, third);
+    rig_declare(&r, fourth);
+    rig_leave_begun(&r, workers[0], 4, 4);
+    rig_leave_begun(&r, workers[1], 4, 4);
+    uint64_t number = rig_cut(&r)->number, mark = rig_cut(&r)->ticket_mark;
+    cr_assert_eq(rig_cut(&r)->mark, 4, "%lu", rig_cut(&r)->mark);
+    report_full(&r);
+    cr_assert_eq(rig_granted(rig_ticket(&r, third, 0, 0, 0))->step->checkpoint_mark, mark);
+    rig_leave_begun(&r, third, 4, 4);
+    cr_assert_gt(rig_cut(&r)->number, number, "nobody is left to ask for the step at which it is due");
+    cr_assert_eq(rig_cut(&r)->mark, 4, "%lu", rig_cut(&r)->mark);
+    cr_assert_gt(rig_cut(&r)->ticket_mark, mark);
+    cr_assert_eq(rig_granted(rig_ticket(&r, fourth, 0, 0, 0))->step->checkpoint_mark, rig_cut(&r)->ticket_mark);
+    report_full(&r);
+    cr_assert_not_null(strstr(rig_status(&r)->checkpoint->failure, "no space left"));
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    rig_deinit(&r);
+}
+
 Test(coordinator_save, ps_that_do_not_share_a_folder_are_found_out)
 {
     rig r;

@@ -60,7 +60,7 @@ static sg_status cut(cut_rig *r, uint64_t mark, uint64_t first, uint64_t second,
 {
     uint64_t steps[2] = {first, second};
     Shardgrad__V1__Cut message = SHARDGRAD__V1__CUT__INIT;
-    message.mark = mark;
+    message.mark = message.ticket_mark = mark;
     message.number = NUMBER;
     message.steps = steps;
     message.n_steps = n_steps;
@@ -227,7 +227,7 @@ Test(store_cut, one_that_comes_too_late_fails_with_the_slice_and_rounds_go_on)
     cr_assert_eq(r.n_told, 1);
     cr_assert_eq(r.status, SG_LATE);
     cr_assert_not_null(strstr(r.message, "slice 0 of variable 'weight' has closed step 1"), "%s", r.message);
-    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .mark = 1});
+    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .ticket_mark = 1});
     push(&r, 0, 2, 0, 0x1, 2);
     push(&r, 0, 0, 1, 0x1, 0);
     push(&r, 0, 1, 1, 0x1, 0);
@@ -243,7 +243,7 @@ Test(store_cut, that_is_given_up_keeps_nothing_and_the_next_is_complete)
     cut_rig r;
     start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
     push(&r, 0, 0, 0, 0x1, 1);
-    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .mark = 1});
+    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .ticket_mark = 1});
     for (uint32_t place = 0; place < 4; place++)
         cr_assert_null(r.f.store->slices[place].cut);
     push(&r, 0, 0, 1, 0x1, 1);
@@ -269,6 +269,36 @@ Test(store_cut, one_that_was_never_ordered_makes_room_for_the_next_mark)
     cut_ok(&r, 2, 1, 0);
     cr_assert_eq(r.n_told, 1);
     expect(&r, 0, 1, 7.0f, 1, 1.0f);
+    stop(&r);
+}
+
+/* Both of iteration 1; the first step that is in neither carries the second mark. */
+Test(store_cut, that_failed_can_be_made_again_at_the_same_iteration_while_steps_are_pushed)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    for (uint32_t slice = 0; slice < 3; slice++)
+        push(&r, 0, 0, slice, 0x1, 0);
+    cut_ok(&r, 1, 1, 1);
+    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .ticket_mark = 1});
+    push(&r, 0, 1, 0, 0x1, 2);
+    uint64_t steps[2] = {1, 1};
+    Shardgrad__V1__Cut again = SHARDGRAD__V1__CUT__INIT;
+    again.mark = 1;
+    again.ticket_mark = 2;
+    again.number = NUMBER;
+    again.steps = steps;
+    again.n_steps = 2;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
+    order.cut = &again;
+    sg_error err = {0};
+    cr_assert_eq(fixture_order(&r.f, &order, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(r.n_told, 2);
+    cr_assert_eq(r.status, SG_OK, "%s", r.message);
+    cr_assert_eq(r.mark, 1);
+    expect(&r, 0, 1, 7.0f, 1, 1.0f);
+    expect(&r, 1, 1, 7.0f, 1, 1.0f);
     stop(&r);
 }
 
@@ -340,7 +370,7 @@ static void take_and_check(cut_rig *r, uint64_t mark, const float *slots)
             cr_assert_eq(kept.slots[0]->values[i], slots[mark], "step %lu", mark);
         sg_store_kept_deinit(&kept);
     }
-    sg_store_drop_cut(r->f.store, &(sg_store_cut){.generation = 1, .mark = mark});
+    sg_store_drop_cut(r->f.store, &(sg_store_cut){.generation = 1, .ticket_mark = mark});
 }
 
 Test(store_cut, cuts_are_exact_while_threads_push)

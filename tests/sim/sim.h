@@ -155,8 +155,8 @@ typedef struct sim_ps {
     ProtobufCMessage *ticket;    /* that a push asks for; its address is the `call` */
     uint64_t register_at_ms, accepted_ms, sent_ms;
     bool registering, registered, stopping, says_stopping, said_stopping;
-    uint64_t cut_generation, cut_number, cut_mark; /* of the newest; number 0: none yet */
-    Shardgrad__V1__SaveReport saved;               /* number 0: nothing to say */
+    uint64_t cut_generation, cut_number, cut_mark, cut_ticket_mark; /* of the newest; number 0: none yet */
+    Shardgrad__V1__SaveReport saved;                                /* number 0: nothing to say */
     char saved_text[SG_ERROR_MESSAGE_BYTES];
     uint64_t end_at_ms; /* 0: not yet */
     bool ended;         /* with this: */

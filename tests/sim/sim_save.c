@@ -40,7 +40,10 @@ static void check_kept(sim *s, const sg_store_kept *kept, sim_set *set)
 
 static sg_store_cut cut_of(const sim_ps *ps)
 {
-    return (sg_store_cut){.generation = ps->cut_generation, .number = ps->cut_number, .mark = ps->cut_mark};
+    return (sg_store_cut){.generation = ps->cut_generation,
+                          .number = ps->cut_number,
+                          .mark = ps->cut_mark,
+                          .ticket_mark = ps->cut_ticket_mark};
 }
 
 static sg_status take(sim *s, const sim_ps *ps, sim_set *set, sg_error *err)
@@ -95,6 +98,7 @@ void sim_save_cut(void *user, const sg_store_cut *cut, sg_status status, const c
     ps->cut_generation = cut->generation;
     ps->cut_number = cut->number;
     ps->cut_mark = cut->mark;
+    ps->cut_ticket_mark = cut->ticket_mark;
     set_of(s, cut->number)->mark = cut->mark;
     if (status != SG_OK)
         sim_fail(s, "cut %" PRIu64 " could not be made: %s", cut->mark, message);

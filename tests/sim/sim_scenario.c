@@ -150,7 +150,7 @@ void sim_scenario_choose(sim *s)
     sim_scenario *scenario = &s->scenario;
     scenario->async = sim_chance(s, 300);
     scenario->ssp = scenario->async && s->seed_number % 2 == 0;
-    scenario->backup = !scenario->async && s->seed_number % 3 == 1 ? 1 + (uint32_t)(s->seed_number / 3 % 2) : 0;
+    scenario->backup = !scenario->async && s->seed_number % 3 == 0 ? 1 + (uint32_t)(s->seed_number / 3 % 2) : 0;
     scenario->staleness = scenario->ssp ? s->seed_number / 2 % 4 : 0;
     scenario->n_ps = 1 + (uint32_t)sim_below(s, SIM_MAX_PS);
     scenario->n_workers = 1 + (uint32_t)sim_below(s, 3);
