@@ -19,6 +19,7 @@
 #define POLL_EVERY_MS  500u
 #define ASK_TIMEOUT_MS 1000u
 #define PS_END_MS      10000u /* ps end by themselves when the last worker has left; this long after it they are told */
+#define TELL_EVERY_MS  5000u  /* what they still do */
 #define KILL_MARGIN_MS 1000u  /* beyond shutdown_grace_ms, before SIGKILL, or before a run without a ps is over */
 
 typedef struct cluster {
@@ -30,6 +31,7 @@ typedef struct cluster {
     sg_supervisor *supervisor;
     size_t n_workers_alive; /* that did not end well yet */
     int signal_number;      /* the first that came; 0: none */
+    uint64_t told_ms;       /* when it was told what the ps still do after the last worker; 0: never */
     char ended_ps[32];      /* the first that ended well while workers still ran; "": none */
     sg_error end;           /* why the run was ended from here, by its code; SG_OK: it was not */
 
@@ -183,6 +185,29 @@ static void show(cluster *c, const Shardgrad__V1__StatusResponse *response)
     sg_progress_update(&c->run->progress, sg_clock_ms(), &state);
 }
 
+static bool is_finishing(const Shardgrad__V1__StatusResponse *response)
+{
+    return response->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING ||
+           response->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RECOVERING ||
+           response->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING;
+}
+
+/* After the last worker: ps that make the last checkpoint, or recover for it, are not told to stop, however long that
+ * takes. */
+static void look_at_the_end(cluster *c, const Shardgrad__V1__StatusResponse *response)
+{
+    if (uv_is_active((uv_handle_t *)&c->ps_end) == 0 || sg_supervisor_is_stopping(c->supervisor) ||
+        !is_finishing(response))
+        return;
+    uv_timer_start(&c->ps_end, on_ps_end_due, PS_END_MS, 0);
+    const uint64_t now_ms = sg_clock_ms();
+    if (c->told_ms != 0 && now_ms - c->told_ms < TELL_EVERY_MS)
+        return;
+    c->told_ms = now_ms;
+    sg_progress_print(&c->run->progress, "shardgrad: the workers are done, the last checkpoint is not: %s",
+                      response->waiting_for[0] != '\0' ? response->waiting_for : "the ps recover");
+}
+
 static void ask(uv_work_t *work)
 {
     cluster *c = work->data;
@@ -195,8 +220,10 @@ static void on_asked(uv_work_t *work, int canceled)
     c->is_asking = false;
     if (canceled != 0 || c->ask_status != SG_OK)
         return; /* the coordinator is not up yet, or not any more: its process tells more than this */
-    if (sg_supervisor_n_alive(c->supervisor) > 0)
+    if (sg_supervisor_n_alive(c->supervisor) > 0) {
         show(c, c->response);
+        look_at_the_end(c, c->response);
+    }
     shardgrad__v1__status_response__free_unpacked(c->response, NULL);
 }
 
