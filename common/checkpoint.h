@@ -180,6 +180,10 @@ SG_MUST_USE sg_status sg_checkpoint_list(const sg_checkpoint *folder, sg_checkpo
  * behind it in silence would lose work. */
 SG_MUST_USE sg_status sg_checkpoint_find_newest(const sg_checkpoint *folder, sg_checkpoint_set *chosen,
                                                 sg_checkpoint_found **skipped, size_t *n_skipped, sg_error *err);
+/* The same of those that are older than `than`, which cannot be used after all. Errors: DATA if there is none. */
+SG_MUST_USE sg_status sg_checkpoint_find_older(const sg_checkpoint *folder, sg_checkpoint_set than,
+                                               sg_checkpoint_set *chosen, sg_checkpoint_found **skipped,
+                                               size_t *n_skipped, sg_error *err);
 /* The usable set that was cut at this iteration. Errors: NOT_FOUND, naming what there is; DATA. */
 SG_MUST_USE sg_status sg_checkpoint_find(const sg_checkpoint *folder, uint64_t iteration, sg_checkpoint_set *chosen,
                                          sg_error *err);

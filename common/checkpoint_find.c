@@ -116,14 +116,22 @@ sg_status sg_checkpoint_list(const sg_checkpoint *folder, sg_checkpoint_found **
 /* --- which is taken -------------------------------------------------------------------------------------------------
  */
 
-sg_status sg_checkpoint_find_newest(const sg_checkpoint *folder, sg_checkpoint_set *chosen,
-                                    sg_checkpoint_found **skipped, size_t *n_skipped, sg_error *err)
+/* From the first one on that is older than `than`; NULL: from the newest. */
+static sg_status find_from(const sg_checkpoint *folder, const sg_checkpoint_set *than, sg_checkpoint_set *chosen,
+                           sg_checkpoint_found **skipped, size_t *n_skipped, sg_error *err)
 {
     sg_checkpoint_found *found;
     size_t n, i = 0;
     sg_status status = sg_checkpoint_list(folder, &found, &n, err);
     if (status != SG_OK)
         return status;
+    while (than != NULL && i < n && newest_first(&found[i], &(sg_checkpoint_found){.set = *than}) <= 0)
+        i++;
+    if (i > 0) {
+        n -= i;
+        memmove(found, found + i, n * sizeof *found);
+        i = 0;
+    }
     for (; i < n && found[i].state != SG_CHECKPOINT_USABLE; i++) {
         if (found[i].state == SG_CHECKPOINT_NEWER) {
             status = sg_error_set(err, SG_DATA, "%s", found[i].why.message);
@@ -139,6 +147,25 @@ sg_status sg_checkpoint_find_newest(const sg_checkpoint *folder, sg_checkpoint_s
         *n_skipped = i;
     }
     return SG_OK;
+}
+
+sg_status sg_checkpoint_find_newest(const sg_checkpoint *folder, sg_checkpoint_set *chosen,
+                                    sg_checkpoint_found **skipped, size_t *n_skipped, sg_error *err)
+{
+    return find_from(folder, NULL, chosen, skipped, n_skipped, err);
+}
+
+sg_status sg_checkpoint_find_older(const sg_checkpoint *folder, sg_checkpoint_set than, sg_checkpoint_set *chosen,
+                                   sg_checkpoint_found **skipped, size_t *n_skipped, sg_error *err)
+{
+    char name[SG_CHECKPOINT_NAME_BYTES];
+    sg_status status = find_from(folder, &than, chosen, skipped, n_skipped, err);
+    if (status != SG_OK || chosen->generation != 0)
+        return status;
+    if (skipped != NULL)
+        free(*skipped);
+    return sg_error_set(err, SG_DATA, "%s is damaged, and %s has no usable checkpoint that is older",
+                        sg_checkpoint_set_name(than, name), folder->dir);
 }
 
 /* What there is, in a line for people. */

@@ -44,6 +44,7 @@ typedef struct sg_coordinator_action {
     sg_checkpoint_set current;        /* SAVE: what this generation started from; it is not to be removed */
     uint64_t generation;              /* RECORD: the highest that anybody is known to have been in */
     uint64_t own;                     /* RECORD: the coordinator's own newest; 0: it has just been started */
+    sg_checkpoint_set damaged; /* RECORD: what it starts from is to be older than this one; generation 0: any will do */
 } sg_coordinator_action;
 
 bool sg_coordinator_next_action(sg_coordinator *coordinator, sg_coordinator_action *action);

@@ -80,6 +80,7 @@ void sg_coordinator_record(sg_coordinator *c, uint64_t above)
     sg_coordinator_action *action = enqueue(c, SG_COORDINATOR_RECORD);
     action->generation = above;
     action->own = c->generation;
+    action->damaged = c->damaged;
 }
 
 void sg_coordinator_exit(sg_coordinator *c, sg_status status, const char *text)

@@ -213,11 +213,34 @@ void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const cha
         enter(c, above + 1, NULL);
 }
 
+/* One that was asked for by its step is not replaced by another in silence. */
+static bool is_asked_for(const sg_coordinator *c)
+{
+    char *end;
+    uint64_t iteration = strtoull(c->config->restore, &end, 10);
+    return end != c->config->restore && iteration == c->save.current.iteration;
+}
+
+bool sg_coordinator_generation_damaged(sg_coordinator *c, uint32_t ps, const char *message)
+{
+    char name[SG_CHECKPOINT_NAME_BYTES], who[SG_COORDINATOR_TEXT_BYTES], why[SG_ERROR_MESSAGE_BYTES];
+    if (c->recording)
+        return true; /* of what is passed already */
+    if (is_asked_for(c))
+        return false;
+    snprintf(why, sizeof why, "checkpoint %s is skipped, %s found it damaged: %.300s",
+             sg_checkpoint_set_name(c->save.current, name), sg_coordinator_ps_name(c, ps, who), message);
+    c->damaged = c->save.current;
+    sg_coordinator_generation_next(c, 0, why);
+    return true;
+}
+
 void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_recorded *recorded)
 {
     sg_error err;
     bool was_running = c->started;
     c->recording = false;
+    c->damaged = (sg_checkpoint_set){0};
     if (c->over)
         return;
     if (recorded->status == SG_FENCED)

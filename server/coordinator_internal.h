@@ -368,6 +368,8 @@ struct sg_coordinator {
     char waiting_for[SG_ERROR_MESSAGE_BYTES]; /* as of the last tick */
     uint64_t waiting_since_ms, warn_at_ms;
 
+    sg_checkpoint_set damaged; /* while recording: from which the next one cannot start; generation 0: none */
+
     bool ticked;
     bool recording; /* the next one; nobody is told of it before that is done */
     bool restores;  /* this one starts from c->save.current */
@@ -441,6 +443,9 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t ps, uint64_t life,
 bool sg_coordinator_generation_may_follow(const sg_coordinator *c);
 /* Begins a generation above this one and above `least`: all that this one was is dropped. `why` is a line. */
 void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const char *why);
+/* The ps found the checkpoint damaged that this generation starts from: another begins, from an older one. False: that
+ * is not for it to choose, the job is to fail. */
+bool sg_coordinator_generation_damaged(sg_coordinator *c, uint32_t ps, const char *message);
 /* Orders to a ps, which is up, what holds now. */
 void sg_coordinator_generation_order(sg_coordinator *c, uint32_t ps);
 /* Every ps may be there now. */

@@ -200,6 +200,7 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     bool is_seal = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_SEAL;
     bool has_passed = STAILQ_FIRST(&ps->orders)->generation != c->generation;
     bool is_cut = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
+    bool is_load = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD;
     /* Once the job is over a ps may have ended in its own way: all that counts is that it no longer waits. */
     if ((status == SG_OK && !has_passed) || c->over)
         acknowledged(c, ps, body, response);
@@ -215,7 +216,7 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
         sg_coordinator_init_seal_refused(c, index, message);
     else if (is_cut)
         sg_coordinator_save_refused(c, index, status, message);
-    else
+    else if (!is_load || status != SG_DATA || !sg_coordinator_generation_damaged(c, index, message))
         sg_coordinator_end_fail(c, status == SG_EXHAUSTED ? SG_EXHAUSTED : SG_INTERNAL,
                                 "%s refused an order of the coordinator (%s): %s",
                                 sg_coordinator_ps_name(c, index, name), sg_status_name(status), message);

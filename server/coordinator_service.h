@@ -26,7 +26,7 @@ typedef struct sg_coordinator_service_options {
     /* The checkpoint is to be completed: sg_coordinator_service_written says how it went. On the loop's thread. */
     void (*complete)(void *user, const sg_checkpoint_manifest *manifest, sg_checkpoint_set current);
     /* SG_COORDINATOR_RECORD; on the loop's thread. */
-    void (*record)(void *user, uint64_t above, uint64_t own);
+    void (*record)(void *user, uint64_t above, uint64_t own, sg_checkpoint_set damaged);
     void *user;
 } sg_coordinator_service_options;
 

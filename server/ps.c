@@ -183,10 +183,10 @@ static void on_load(void *user, const sg_store_load *load)
     sg_ps_restore_load(ps->restore, load);
 }
 
-static void record_generation(void *user, uint64_t above, uint64_t own)
+static void record_generation(void *user, uint64_t above, uint64_t own, sg_checkpoint_set damaged)
 {
     sg_ps *ps = user;
-    sg_ps_restore_record(ps->restore, above, own);
+    sg_ps_restore_record(ps->restore, above, own, damaged);
 }
 
 static void on_recorded(void *user, const sg_coordinator_recorded *recorded)

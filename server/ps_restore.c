@@ -16,7 +16,7 @@ typedef struct job {
     bool records; /* else it loads: */
     sg_store_load load;
     uint64_t above, own, generation;
-    sg_checkpoint_set set;
+    sg_checkpoint_set set, damaged;
     sg_checkpoint_manifest manifest; /* where set.generation is not 0 */
     bool has_manifest;
     uint64_t began_ms;
@@ -54,11 +54,15 @@ static sg_status find_newest(job *j)
 {
     sg_checkpoint_found *skipped = NULL;
     size_t n = 0;
-    sg_status status = sg_checkpoint_find_newest(j->restore->options.folder, &j->set, &skipped, &n, &j->error);
-    if (status == SG_OK)
-        log_skipped(j->restore, skipped, n);
+    const sg_checkpoint *folder = j->restore->options.folder;
+    sg_status status = j->damaged.generation == 0
+                           ? sg_checkpoint_find_newest(folder, &j->set, &skipped, &n, &j->error)
+                           : sg_checkpoint_find_older(folder, j->damaged, &j->set, &skipped, &n, &j->error);
+    if (status != SG_OK)
+        return status;
+    log_skipped(j->restore, skipped, n);
     free(skipped);
-    return status;
+    return SG_OK;
 }
 
 /* By the configuration, for a job that is started; what is on the way goes on from the newest. */
@@ -222,13 +226,14 @@ void sg_ps_restore_load(sg_ps_restore *restore, const sg_store_load *what)
     sg_mailbox_post(restore->options.mailbox, &j->arrived);
 }
 
-void sg_ps_restore_record(sg_ps_restore *restore, uint64_t above, uint64_t own)
+void sg_ps_restore_record(sg_ps_restore *restore, uint64_t above, uint64_t own, sg_checkpoint_set damaged)
 {
     job *j = sg_xcalloc(1, sizeof *j);
     j->restore = restore;
     j->records = true;
     j->above = above;
     j->own = own;
+    j->damaged = damaged;
     add(j);
 }
 

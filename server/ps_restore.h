@@ -28,8 +28,8 @@ sg_ps_restore *sg_ps_restore_create(const sg_ps_restore_options *options);
 /* The store has been told to load (sg_store_options.on_load). */
 void sg_ps_restore_load(sg_ps_restore *restore, const sg_store_load *load);
 /* Records the generation above `above`, and above all that were recorded; on_recorded follows. own 0: the configuration
- * says what it starts from; otherwise the newest usable checkpoint. */
-void sg_ps_restore_record(sg_ps_restore *restore, uint64_t above, uint64_t own);
+ * says what it starts from; otherwise the newest usable checkpoint that is older than `damaged`, where that is one. */
+void sg_ps_restore_record(sg_ps_restore *restore, uint64_t above, uint64_t own, sg_checkpoint_set damaged);
 /* No more news; what is under way is given up, and the loop must run until that is so. */
 void sg_ps_restore_close(sg_ps_restore *restore);
 /* After the loop has run to its end. NULL is fine. */

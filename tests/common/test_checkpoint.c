@@ -102,6 +102,25 @@ Test(checkpoint, the_newest_complete_set_is_found_and_what_is_half_written_is_sk
     free(skipped);
 }
 
+Test(checkpoint, below_one_that_cannot_be_used_the_next_older_one_is_found)
+{
+    sg_checkpoint_set chosen;
+    sg_checkpoint_found *skipped;
+    size_t n;
+    sg_error err;
+    begin_generation(1, 5, (sg_checkpoint_set){0});
+    for (uint64_t iteration = 100; iteration <= 300; iteration += 100)
+        write_set(iteration, 1, 1);
+    cr_assert_eq(sg_checkpoint_find_older(folder, (sg_checkpoint_set){300, 1}, &chosen, &skipped, &n, &err), SG_OK);
+    cr_assert(sg_checkpoint_set_equal(chosen, (sg_checkpoint_set){200, 1}));
+    cr_assert_eq(n, 0);
+    free(skipped);
+    cr_assert_eq(sg_checkpoint_find_older(folder, (sg_checkpoint_set){200, 1}, &chosen, NULL, NULL, &err), SG_OK);
+    cr_assert(sg_checkpoint_set_equal(chosen, (sg_checkpoint_set){100, 1}));
+    cr_assert_eq(sg_checkpoint_find_older(folder, (sg_checkpoint_set){100, 1}, &chosen, NULL, NULL, &err), SG_DATA);
+    cr_assert_not_null(strstr(err.message, "step-000000000100-g1 is damaged"), "%s", err.message);
+}
+
 Test(checkpoint, a_set_of_an_older_generation_beyond_what_a_later_one_started_from_is_never_used)
 {
     sg_checkpoint_set chosen;

@@ -98,6 +98,7 @@ static void note(rig *r, sg_coordinator_action *action)
     case SG_COORDINATOR_RECORD:
         cr_assert_not(r->record_due, "two generations begin at once");
         r->record_due = true;
+        r->damaged = action->damaged;
         break;
     case SG_COORDINATOR_LOG:
         note_log(r, action);

@@ -34,6 +34,7 @@ typedef struct rig {
     Shardgrad__V1__OrderResponse acknowledgement[RIG_MAX_PS]; /* with which each ps answers orders */
     bool record_due;                                          /* a generation is to be recorded: done at once, */
     bool keeps_records;                                       /* or by rig_record */
+    sg_checkpoint_set damaged;                                /* than which it is to be older */
     uint64_t n_recorded;                                      /* generations */
     const sg_checkpoint_manifest *newest;                     /* what the next one starts from; NULL: nothing */
     unsigned n_ends;

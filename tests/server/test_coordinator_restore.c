@@ -152,6 +152,75 @@ Test(coordinator_restore, a_coordinator_that_is_started_goes_on_from_what_it_fin
     rig_deinit(&r);
 }
 
+/* Up to the moment in which both ps have been told to load the set of iteration 50. */
+static void start_to_restore(rig *r, const sg_checkpoint_manifest *manifest, const char *const settings[])
+{
+    rig_init(r, settings);
+    rig_register_all(r);
+    rig_join(r, 0, 7);
+    r->newest = manifest;
+    r->acknowledge = false;
+    rig_register_as(r, 1, 555, "host:9");
+    r->lives[1] = 555;
+    for (uint32_t ps = 0; ps < 2; ps++) {
+        while (rig_ordered(r, ps, LOAD, NULL) == 0)
+            rig_acknowledge(r, ps, SG_OK, "");
+    }
+    r->keeps_records = true;
+}
+
+Test(coordinator_restore, a_checkpoint_that_a_ps_finds_damaged_is_skipped_for_an_older_one)
+{
+    rig r = {0}, any;
+    rig_init(&any, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&any), older = manifest;
+    older.set.iteration = 40;
+    start_to_restore(&r, &manifest, two_ps);
+    rig_acknowledge(&r, 1, SG_DATA, "ps-0.safetensors is damaged");
+    cr_assert(r.record_due);
+    cr_assert(sg_checkpoint_set_equal(r.damaged, manifest.set));
+    cr_assert_not_null(strstr(r.log, "checkpoint step-000000000050-g1 is skipped, ps 1 (host:9) found it damaged"));
+    rig_acknowledge(&r, 0, SG_DATA, "ps-0.safetensors is damaged"); /* it is too late to be news */
+    r.newest = &older;
+    r.acknowledge = true;
+    rig_record(&r, SG_OK, "");
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    for (uint32_t ps = 0; ps < 2; ps++) {
+        cr_assert_eq(rig_ordered(&r, ps, LOAD, &order), 2);
+        cr_assert_eq(order->load->iteration, 40);
+    }
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    cr_assert_eq(hello_again(&r, 0, 7)->status, SG_OK);
+    rig_register_as(&r, 1, 556, "host:9");
+    cr_assert(r.record_due);
+    cr_assert_eq(r.damaged.generation, 0, "the next one may start from whatever is newest then");
+    rig_record(&r, SG_OK, "");
+    rig_deinit(&r);
+    rig_deinit(&any);
+}
+
+Test(coordinator_restore, a_damaged_checkpoint_that_was_asked_for_or_is_the_last_ends_the_job)
+{
+    const char *const asked[] = {two_ps[0], two_ps[1], "restore=50", NULL};
+    rig r, any;
+    rig_init(&any, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&any);
+    start_to_restore(&r, &manifest, asked);
+    rig_acknowledge(&r, 1, SG_DATA, "ps-0.safetensors is damaged");
+    cr_assert_not(r.record_due);
+    rig_failed(rig_hello(&r, 0, 7), SG_INTERNAL, "ps-0.safetensors is damaged");
+    r.acknowledge = true;
+    rig_pass(&r, 100);
+    rig_deinit(&r);
+    start_to_restore(&r, &manifest, two_ps);
+    rig_acknowledge(&r, 1, SG_DATA, "ps-0.safetensors is damaged");
+    r.acknowledge = true;
+    rig_record(&r, SG_DATA, "there is none that is older");
+    rig_failed(rig_hello(&r, 0, 7), SG_DATA, "there is none that is older");
+    rig_deinit(&r);
+    rig_deinit(&any);
+}
+
 Test(coordinator_restore, a_job_without_a_checkpoint_to_go_on_from_ends_naming_the_ps)
 {
     rig r;
