@@ -166,6 +166,11 @@ class Process:
                    f"{' '.join(self.argv)}", timeout_s)
         contains(self.err, pattern, " ".join(self.argv))
 
+    def say_line(self):
+        """To one that was started with stdin=subprocess.PIPE."""
+        self.popen.stdin.write(b"\n")
+        self.popen.stdin.flush()
+
     def send(self, number):
         self.popen.send_signal(number)
 

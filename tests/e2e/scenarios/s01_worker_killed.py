@@ -5,7 +5,7 @@ import time
 
 from harness import check, contains, equal, scenario
 
-D_S = 1
+D_S = 2
 VICTIM, SURVIVOR = 1, 0
 
 

@@ -75,7 +75,7 @@ def a_worker_whose_place_was_taken_ends_with_75(case):
 @scenario
 def the_built_in_trainer_goes_on_by_itself_after_it_stood_still(case):
     config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, lease_ms=str(1000 * D_S), park_ms="200",
-                         train__steps="20000")
+                         train__steps="30000")
     processes = [case.ps(config, 0), case.ps(config, 1), case.worker(config, 0)]
     stopped = case.worker(config, 1)
     stopped.wait_for("training")
@@ -85,4 +85,4 @@ def the_built_in_trainer_goes_on_by_itself_after_it_stood_still(case):
     stopped.wait_for("joined_again")
     for process in (stopped, *processes):
         process.expect(0, 120)
-    check(case.summary()["steps"] == 20000, "all steps were done")
+    check(case.summary()["steps"] == 30000, "all steps were done")

@@ -4,7 +4,7 @@ import time
 
 from harness import check, equal, scenario
 
-LEASE_S = 1
+LEASE_S = 2
 
 
 def train_unevenly(case, *how):

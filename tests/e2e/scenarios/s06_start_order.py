@@ -1,6 +1,7 @@
 """Scenario 6: processes start in any order; one that is missing is named and given up; one too many is refused at once."""
 import random
 import re
+import subprocess
 import time
 
 from harness import check, contains, equal, free_port, scenario
@@ -47,7 +48,8 @@ def a_missing_worker_is_named_again_and_again_and_given_up_after_start_timeout(c
 def one_worker_too_many_is_refused_at_once_and_the_others_do_not_notice(case):
     config = case.config(workers=2, max_workers="2")
     ps = case.ps(config, 0)
-    workers = [case.stepper(config, index, "steps=30", "pause_ms=20") for index in (0, 1)]
+    workers = [case.stepper(config, index, "steps=30", "pause_ms=20", "stay=1", stdin=subprocess.PIPE)
+               for index in (0, 1)]
     workers[0].wait_for_out("step=")
     began = time.monotonic()
     extra = case.stepper(config, 2)
@@ -55,6 +57,9 @@ def one_worker_too_many_is_refused_at_once_and_the_others_do_not_notice(case):
     took = time.monotonic() - began
     check(took < 2, f"it was refused after {took:.2f} s")
     contains(extra.err, "worker 2: indices are 0 to 1 .*max_workers is 2", "the one too many")
+    for worker in workers:
+        worker.wait_for_out("step=29 ")
+        worker.say_line()
     for process in (*workers, ps):
         process.expect(0)
 
@@ -64,9 +69,12 @@ def the_cluster_grows_while_it_trains(case):
     """Elastic: more workers than configured come, up to max_workers, and take part from the next iteration on."""
     config = case.config(workers=1, max_workers="3", update__rule="sgd", update__learning_rate="1")
     ps = case.ps(config, 0)
-    first = case.stepper(config, 0, "steps=100000", "until=150", "pause_ms=10")
+    first = case.stepper(config, 0, "steps=100000", "until=150", "pause_ms=10", "nap=50", stdin=subprocess.PIPE)
     first.wait_for_out("step=3 ")
     others = [case.stepper(config, index, "steps=100000", "until=150", "pause_ms=10") for index in (1, 2)]
+    for other in others:
+        other.wait_for_out("training")
+    first.say_line()
     for process in (first, *others, ps):
         process.expect(0)
     sizes = [int(size) for size in re.findall(r"size=(\d)", first.out)]

@@ -21,8 +21,7 @@ def train_and_look(case, n_bytes, *options):
         found = [ps["report"] for ps in status(case, config)["ps"]]
         return found if all(found) and sum(report["value_bytes"] for report in found) >= n_bytes else None
     found = wait_until(reports, f"reports of all ps, of {n_bytes} bytes")
-    worker.popen.stdin.write(b"\n")
-    worker.popen.stdin.close()
+    worker.say_line()
     for process in [worker] + daemons:
         process.expect(0)
     return [one["value_bytes"] for one in found]

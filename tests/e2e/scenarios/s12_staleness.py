@@ -14,11 +14,6 @@ def cluster(case, mode):
     return config, [case.ps(config, i) for i in range(2)]
 
 
-def say_line(worker):
-    worker.popen.stdin.write(b"\n")
-    worker.popen.stdin.flush()
-
-
 def status(case, config):
     return json.loads(case.shardgrad("status", config, "--json").out)
 
@@ -41,7 +36,7 @@ def ssp_holds_the_fast_back_while_one_sleeps(case):
     wait_until(lambda: re.search("waiting for worker 3.*update.staleness is 3", status(case, config)["waiting_for"]),
                "status names who is waited for")
     equal(clocks(case, config), now, "clocks a moment later")
-    say_line(workers[3])
+    workers[3].say_line()
     for process in workers + ps:
         process.expect(0)
     equal([worker.out.count("step=") for worker in workers], [STEPS] * 4, "steps")
@@ -54,12 +49,12 @@ def async_counts_contributions_by_staleness(case):
     workers.append(case.stepper(config, 3, f"steps={STEPS}", "stay=1", "nap=5", stdin=subprocess.PIPE))
     for worker in workers[:3]:
         wait_until(lambda: worker.out.count("step=") == STEPS, "the steps of those that do not sleep")
-    say_line(workers[3])
+    workers[3].say_line()
     n_slices = 4 * len(workers) * STEPS  # each is counted; a ps tells of them with its heartbeats
     found = wait_until(lambda: sum(now := status(case, config)["staleness"]) >= n_slices and now, "a whole histogram")
     equal((len(found), sum(found)), (33, n_slices), "entries, 0 to 31 and more, and contributions")
     check(found[32] >= 4, f"what worker 3 pushed after its sleep is very stale: {found}")
     for worker in workers:
-        say_line(worker)
+        worker.say_line()
     for process in workers + ps:
         process.expect(0)

@@ -89,8 +89,7 @@ def who_is_not_let_in_is_told_why_is_logged_once_and_changes_nothing(case):
     contains(case.shardgrad("status", config, "--set", f"security.token_file={observer}").out, "running", "an observer")
     for worker in workers:
         worker.wait_for_out("step=59 ")
-        worker.popen.stdin.write(b"\n")
-        worker.popen.stdin.flush()
+        worker.say_line()
     for process in workers + ps:
         process.expect(0)
     equal([line.split(" ", 1)[1] for line in re.findall(r"step=59 .*", workers[0].out)], ["rank=0 size=2 values=" + ",".join(
@@ -117,7 +116,7 @@ def certificates_are_replaced_under_load_and_no_step_is_lost(case):
 
     shutil.copytree(ours, f"{case.dir}/old")
     ps = [case.ps(config, 0), case.ps(config, 1)]
-    workers = [case.stepper(config, i, "steps=400", "pause_ms=25") for i in (0, 1)]
+    workers = [case.stepper(config, i, "steps=400", "pause_ms=25", "stay=1", stdin=subprocess.PIPE) for i in (0, 1)]
     workers[0].wait_for_out("step=5 ")
     put("ca.pem", f"{ours}/ca.pem", f"{other}/ca.pem")
     time.sleep(REFRESH_S)
@@ -126,10 +125,13 @@ def certificates_are_replaced_under_load_and_no_step_is_lost(case):
     time.sleep(REFRESH_S)
     put("ca.pem", f"{other}/ca.pem")
     time.sleep(REFRESH_S)
-    check(workers[0].popen.poll() is None, "still under load")
+    check("step=399 " not in workers[0].out, "no longer under load")
     status = case.shardgrad("status", config).out
     contains(status, "running", "who comes now comes with the new ones")
     check(case.start("shardgrad", "status", config, *tls(f"{case.dir}/old")).wait() in (69, 77), "and not with the old")
+    for worker in workers:
+        worker.wait_for_out("step=399 ")
+        worker.say_line()
     for process in workers + ps:
         process.expect(0)
     for worker in workers:

@@ -1,5 +1,6 @@
 """Scenario 16: the disk fills, or the folder cannot be written to, in the middle of a checkpoint. Training goes on, the
 failure is told, the last complete checkpoint stays, and the next one is made when there is room again."""
+import ctypes
 import json
 import os
 import re
@@ -17,6 +18,14 @@ def ignore_full():
 def complete(folder):
     return sorted(path for path in os.listdir(folder)
                   if path.startswith("step-") and os.path.exists(f"{folder}/{path}/manifest.json"))
+
+
+def exchange(a, b):
+    """At once, so that no ps finds nothing there, and makes it."""
+    at_fdcwd, rename_exchange = -100, 2
+    libc = ctypes.CDLL(None, use_errno=True)
+    done = libc.renameat2(at_fdcwd, os.fsencode(a), at_fdcwd, os.fsencode(b), rename_exchange)
+    check(done == 0, f"{a} and {b} cannot be exchanged: {os.strerror(ctypes.get_errno())}")
 
 
 def start(case, folder, every=20):
@@ -67,15 +76,14 @@ def a_folder_that_goes_away_costs_a_checkpoint_and_nothing_else(case):
     folder = f"{case.dir}/checkpoints"
     config, ps, worker = start(case, folder)
     wait_until(lambda: os.path.isdir(folder) and len(complete(folder)) == 2, "two checkpoints")
-    os.rename(folder, folder + ".away")
-    with open(folder, "w") as f:
+    with open(folder + ".away", "w") as f:
         f.write("not a folder\n")
+    exchange(folder, folder + ".away")
     ps[0].wait_for(r"checkpoint_failed iteration=\d+")
     check(complete(folder + ".away"), "the last complete checkpoint is gone")
     contains(case.shardgrad("status", config).out, r"checkpoint: iteration \d+, .* failed .* ago: ", "status")
     check_trains_on(worker)
-    os.remove(folder)
-    os.rename(folder + ".away", folder)
+    exchange(folder, folder + ".away")
     contains(case.shardgrad("save", config).out, r"checkpoint of iteration \d+ is complete", "save")
     end(ps, worker)
 
