@@ -22,7 +22,7 @@ PER_GB = 1e-9
 COSTS = constants.Costs(
     client_out_s_per_byte=0.20 * PER_GB, client_in_s_per_byte=0.25 * PER_GB, client_call_s=30e-6,
     ps_in_s_per_byte=0.20 * PER_GB, ps_out_s_per_byte=0.20 * PER_GB, ps_call_s=30e-6,
-    pass_s_per_byte=0.03 * PER_GB, ticket_s=20e-6, wake_s=15e-6, cores=2)
+    pass_s_per_byte=0.03 * PER_GB, ticket_s=20e-6, wake_s=15e-6, crowding=0.15, cores=2)
 FREE = constants.Costs(**{field.name: 0.0 for field in dataclasses.fields(constants.Costs)} | {"cores": 8})
 SLOW, FAST = step.Network(1.25e9, 20e-6), step.Network(12.5e9, 20e-6)
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -197,7 +197,8 @@ def report_of(costs, n_bytes=128 * MIB):
 @test
 def calibration_finds_the_costs_of_a_machine_that_is_known():
     report = report_of(COSTS)
-    found = constants.calibrate(report, report, report)
+    crowds = [[report_of(COSTS.on_one_host(2 * n))] * n for n in (2, 4)]
+    found = constants.calibrate(report, report, report, crowds)
     for field in dataclasses.fields(constants.Costs):
         # Of a small step's CPU at the ps the ticket is taken to be half; so these are not told exactly.
         part = 0.35 if field.name in ("ticket_s", "ps_call_s", "wake_s") else 0.08
@@ -206,13 +207,24 @@ def calibration_finds_the_costs_of_a_machine_that_is_known():
 
 @test
 def calibration_takes_1_ps_and_1_worker_and_nothing_else():
-    report = report_of(COSTS) | {"workers": 2}
-    try:
-        constants.calibrate(report, report, report)
-    except ValueError as error:
-        assert "1 and 2" in str(error), error
-    else:
-        raise AssertionError("a report of 2 workers was taken")
+    right, wrong = report_of(COSTS), report_of(COSTS) | {"workers": 2}
+    for reports in ((wrong, right, right, [[right]]), (right, wrong, right, [[right]]), (right, right, right, [[right, wrong]])):
+        try:
+            constants.calibrate(*reports)
+        except ValueError as error:
+            assert "1 and 2" in str(error), error
+        else:
+            raise AssertionError("a report of 2 workers was taken")
+
+
+@test
+def processes_that_share_cores_cost_more_and_those_with_a_host_of_their_own_do_not():
+    alone, crowd = shape.exact(1, 1, 64 * MIB), shape.exact(3, 3, 64 * MIB)
+    patient = dataclasses.replace(COSTS, crowding=0.0)
+    near(step.Run(COSTS, alone).step_s(), step.Run(patient, alone).step_s(), 1e-9, "as many processes as cores")
+    busy_s = [run.shared.busy_s for run in (step.Run(COSTS, crowd), step.Run(patient, crowd)) if run.step_s()]
+    near(busy_s[0], busy_s[1] * (1 + 2 * COSTS.crowding), 1e-9, "three processes on each core")
+    near(step.Run(COSTS, crowd, FAST).step_s(), step.Run(patient, crowd, FAST).step_s(), 1e-9, "a host for each")
 
 
 @test

@@ -6,6 +6,9 @@ import math
 from . import shape, step
 
 SMALL_STEP_BYTES = 4096
+CALIBRATION_PROCESSES = 2  # 1 ps + 1 worker
+CPU = ("client_out_s_per_byte", "client_in_s_per_byte", "client_call_s", "ps_in_s_per_byte", "ps_out_s_per_byte", "ps_call_s",
+       "pass_s_per_byte", "ticket_s")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +23,15 @@ class Costs:
     pass_s_per_byte: float
     ticket_s: float
     wake_s: float
+    crowding: float
     cores: int
+
+    def on_one_host(self, n_processes):
+        """What things cost where so many processes take turns on the cores, and find caches cold."""
+        calibrated, per_core = (max(1.0, n / self.cores) for n in (CALIBRATION_PROCESSES, n_processes))
+        factor = (1 + self.crowding * (per_core - 1)) / (1 + self.crowding * (calibrated - 1))
+        cpu = {name: getattr(self, name) * factor for name in CPU}
+        return dataclasses.replace(self, **cpu)
 
 
 def table(costs):
@@ -36,6 +47,7 @@ def table(costs):
          "values, new values"),
         ("ticket", f"{costs.ticket_s * 1e6:.0f} us", "CPU at ps 0 to give out a ticket: an upper bound"),
         ("wake", f"{costs.wake_s * 1e6:.0f} us", "from the news until a thread that sleeps runs; no CPU"),
+        ("crowding", f"{costs.crowding:.2f}", "share by which all CPU above grows for every process per core beyond the first"),
     ]
     return "\n".join(["| constant | value | what it is |", "| --- | --- | --- |", *("| %s | %s | %s |" % row for row in rows)])
 
@@ -58,9 +70,23 @@ def _per_direction(report, side, call_s, n_messages, n_bytes):
     return [seconds / n_bytes * both / sum(alone) for seconds in alone]
 
 
-def calibrate(ops, small, machine):
-    """From the reports of the stages ops, small and machine (they may be one)."""
-    for report in (ops, small):
+def _cpu_s(report):
+    return sum(report["push_pull"][side]["median"] for side in ("worker_cpu_seconds", "ps_cpu_seconds"))
+
+
+def _crowding(alone, crowds, cores):
+    """How the CPU of the same cluster grows when others like it run beside it: a straight line through (one process per core,
+    1), by least squares. crowds: for each number of clusters at once, their reports."""
+    calibrated = max(1.0, CALIBRATION_PROCESSES / cores)
+    beyond = [max(1.0, len(crowd) * CALIBRATION_PROCESSES / cores) - calibrated for crowd in crowds]
+    growth = [sum(map(_cpu_s, crowd)) / len(crowd) / _cpu_s(alone) - 1 for crowd in crowds]
+    return max(0.0, sum(x * y for x, y in zip(beyond, growth)) / sum(x * x for x in beyond))
+
+
+def calibrate(ops, small, machine, crowds):
+    """From the reports of the stages ops, small and machine (they may be one), and of the stage ops of several clusters that
+    ran at once: a list of reports for each number of clusters."""
+    for report in (ops, small, *(one for crowd in crowds for one in crowd)):
         if (report["ps"], report["workers"]) != (1, 1):
             raise ValueError("calibrate on 1 ps and 1 worker, not on %(ps)d and %(workers)d" % report)
     n_bytes = ops["bytes"]
@@ -77,7 +103,8 @@ def calibrate(ops, small, machine):
     costs = Costs(
         client_out_s_per_byte=client_out, client_in_s_per_byte=client_in, client_call_s=client_call_s,
         ps_in_s_per_byte=ps_in - 3 * pass_s, ps_out_s_per_byte=ps_out, ps_call_s=ps_call_s,
-        pass_s_per_byte=pass_s, ticket_s=ps_call_s, wake_s=0.0, cores=machine["machine"]["cores"])
+        pass_s_per_byte=pass_s, ticket_s=ps_call_s, wake_s=0.0, crowding=_crowding(ops, crowds, machine["machine"]["cores"]),
+        cores=machine["machine"]["cores"])
     return dataclasses.replace(costs, wake_s=_wake_s(costs, small["step_seconds"]["p50"]))
 
 

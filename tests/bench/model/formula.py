@@ -8,6 +8,8 @@ from .step import SMALL_BYTES, window
 
 def terms(costs, n_workers, n_ps, n_bytes, network, slice_bytes=shape.MIB, rpc_threads=1, pulls_apart=False):
     """Seconds for which each resource is needed in one step, by its name."""
+    if network is None:
+        costs = costs.on_one_host(n_workers + n_ps)
     n_slices = math.ceil(n_bytes / slice_bytes)
     messages = shape.most_slices(n_ps, n_bytes, slice_bytes)  # of the busiest ps
     ps_bytes = messages * (n_bytes / n_slices)

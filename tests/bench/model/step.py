@@ -237,7 +237,8 @@ class Run:
     def __init__(self, costs, shape, network=None, method="push_pull", rpc_threads=1, piece_bytes=1 << 18,
                  pulls_apart=False, n_steps=1):
         self.clock = Clock()
-        self.costs = costs
+        n_processes = shape.n_workers + shape.n_ps
+        self.costs = costs.on_one_host(n_processes) if network is None else costs
         self.network = network
         self.method = method
         self.rpc_threads = rpc_threads
