@@ -206,3 +206,11 @@ Test(session_back, a_process_that_stood_still_does_not_take_its_peers_for_lost)
     cr_assert_null(peer_done(&p, second));
     cr_assert_eq(sg_session_failed(p.session, NULL), SG_OK);
 }
+
+Test(session_back, it_asks_for_the_time_every_third_of_a_lease_whatever_it_waits_for)
+{
+    for (uint32_t i = 0; i < 200; i++) { /* nothing is answered: heartbeats, too, are under way all the time */
+        peer_advance(&p, 10);
+        cr_assert_leq(sg_session_next_ms(p.session), p.now_ms + PEER_LEASE_MS / 3);
+    }
+}

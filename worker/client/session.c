@@ -339,6 +339,8 @@ static void due_find(sg_session *session)
     TAILQ_FOREACH(request, &session->active, link)
     if (request->call == 0)
         sg_session_due(session, request->not_before_ms);
+    if (session->hello != NULL) /* whoever goes by this clock is told so often that standing still shows */
+        sg_session_due(session, session->seen_ms + session->hello->lease_ms / 3);
 }
 
 void sg_session_tick(sg_session *session, uint64_t now_ms)

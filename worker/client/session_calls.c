@@ -222,7 +222,7 @@ void sg_session_requests_destroy(sg_session *session)
  * that is there but dead is noticed within a lease. */
 static uint64_t request_timeout_ms(const sg_session *session, sg_session_method method)
 {
-    if (session->hello == NULL || method == SG_SESSION_HELLO)
+    if (session->hello == NULL)
         return HELLO_TIMEOUT_MS;
     const uint64_t lease_ms = session->hello->lease_ms;
     if (method == SG_SESSION_HEARTBEAT)
@@ -427,8 +427,8 @@ static void call_ended(sg_session *session, uint64_t now_ms, sg_session_request 
     }
 }
 
-/* Heartbeats and their deadlines see to it that it is told the time every third of a lease. If it was not, its process
- * stood still, and who did not answer meanwhile need not be silent. */
+/* It asks to be told the time every third of a lease, whatever it waits for. If it was not, its process stood still,
+ * and who did not answer meanwhile need not be silent. */
 void sg_session_look_at_clock(sg_session *session, uint64_t now_ms)
 {
     const bool stood_still = session->hello != NULL && now_ms > session->seen_ms + session->hello->lease_ms / 2;
