@@ -1,5 +1,4 @@
 /* server/coordinator.c - the coordinator's public calls: check who calls, hand on, settle. */
-#include <ctype.h>
 #include <stdlib.h>
 
 #include "server/coordinator_internal.h"
@@ -72,124 +71,6 @@ void sg_coordinator_destroy(sg_coordinator *c)
     free(c->end_text);
     sg_pool_destroy(c->pool);
     free(c);
-}
-
-/* --- words ------------------------------------------------------------------------------------------------------ */
-
-const char *sg_coordinator_text(const char *text)
-{
-    return text == NULL ? "" : text;
-}
-
-char *sg_coordinator_clean(const char *text)
-{
-    char *clean = sg_xprintf("%.255s", sg_coordinator_text(text));
-    for (char *at = clean; *at != '\0'; at++) {
-        if (!isgraph((unsigned char)*at) || *at == '"')
-            *at = '?';
-    }
-    return clean;
-}
-
-const char *sg_coordinator_worker_name(const sg_coordinator *c, uint32_t worker, char out[SG_COORDINATOR_TEXT_BYTES])
-{
-    const char *address = c->workers[worker].address;
-    if (address[0] == '\0')
-        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "worker %" PRIu32, worker);
-    else
-        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "worker %" PRIu32 " (%.200s)", worker, address);
-    return out;
-}
-
-const char *sg_coordinator_ps_name(const sg_coordinator *c, uint32_t ps, char out[SG_COORDINATOR_TEXT_BYTES])
-{
-    if (c->ps[ps].address == NULL)
-        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "ps %" PRIu32, ps);
-    else
-        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "ps %" PRIu32 " (%.200s)", ps, c->ps[ps].address);
-    return out;
-}
-
-/* --- who calls -------------------------------------------------------------------------------------------------- */
-
-uint32_t sg_coordinator_index(const sg_coordinator *c, const sg_coordinator_worker *worker)
-{
-    return (uint32_t)(worker - c->workers);
-}
-
-/* The index that once had this incarnation, by what is remembered; n_workers: none. */
-static uint32_t find_past(const sg_coordinator *c, uint64_t incarnation)
-{
-    for (uint32_t i = 0; i < c->n_workers; i++) {
-        const sg_coordinator_worker *worker = &c->workers[i];
-        for (uint32_t k = 0; k < worker->n_past_lives && k < SG_COORDINATOR_PAST_LIVES; k++) {
-            if (worker->past_lives[k].incarnation == incarnation)
-                return i;
-        }
-    }
-    return c->n_workers;
-}
-
-static uint32_t find_incarnation(const sg_coordinator *c, uint64_t incarnation)
-{
-    for (uint32_t i = 0; i < c->n_workers; i++) {
-        if (incarnation != 0 && c->workers[i].incarnation == incarnation)
-            return i;
-    }
-    return c->n_workers;
-}
-
-static void fail_unknown(sg_coordinator *c, void *call, uint64_t incarnation)
-{
-    char name[SG_COORDINATOR_TEXT_BYTES];
-    uint32_t past = find_past(c, incarnation);
-    if (past < c->n_workers)
-        sg_coordinator_fail(c, call, SG_FENCED, "incarnation %" PRIx64 " of worker %" PRIu32 " was superseded by %s",
-                            incarnation, past, sg_coordinator_worker_name(c, past, name));
-    else
-        sg_coordinator_fail(c, call, SG_FENCED, "incarnation %" PRIx64 " is not known here: say hello first",
-                            incarnation);
-}
-
-sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint64_t incarnation, uint64_t generation)
-{
-    uint32_t index = find_incarnation(c, incarnation);
-    if (c->over) {
-        sg_coordinator_end_answer(c, call, index);
-        return NULL;
-    }
-    if (c->recording) {
-        sg_coordinator_fail(c, call, SG_NOT_READY, "the job begins another generation: ask again");
-        return NULL;
-    }
-    if (index == c->n_workers && incarnation != 0 && sg_coordinator_generation_of(incarnation) < c->generation) {
-        sg_coordinator_fail(c, call, SG_ROLLED_BACK,
-                            "generation %" PRIu64 " has passed, the job is in %" PRIu64 ": say hello again",
-                            sg_coordinator_generation_of(incarnation), c->generation);
-        return NULL;
-    }
-    if (index == c->n_workers || c->workers[index].state == SG_COORDINATOR_WORKER_WAITING ||
-        c->workers[index].state == SG_COORDINATOR_WORKER_HELLO) {
-        fail_unknown(c, call, incarnation);
-        return NULL;
-    }
-    sg_coordinator_worker *worker = &c->workers[index];
-    char name[SG_COORDINATOR_TEXT_BYTES];
-    sg_coordinator_worker_name(c, index, name);
-    if (worker->state == SG_COORDINATOR_WORKER_LEFT || worker->state == SG_COORDINATOR_WORKER_LOST) {
-        sg_coordinator_fail(c, call, SG_FENCED, "%s %s: say hello as a new life to come again", name,
-                            worker->state == SG_COORDINATOR_WORKER_LEFT ? "has left" : "was given up for lost");
-        return NULL;
-    }
-    if (generation != c->generation) {
-        sg_coordinator_fail(c, call, generation < c->generation ? SG_ROLLED_BACK : SG_INVALID,
-                            "%s called in generation %" PRIu64 ", the job is in %" PRIu64, name, generation,
-                            c->generation);
-        return NULL;
-    }
-    worker->heard_ms = c->now_ms;
-    worker->called = true;
-    return worker;
 }
 
 /* --- requests --------------------------------------------------------------------------------------------------- */
@@ -331,7 +212,7 @@ void sg_coordinator_on_heartbeat(sg_coordinator *c, uint64_t now_ms, const Shard
                                  void *call)
 {
     enter(c, now_ms);
-    uint32_t index = find_incarnation(c, request->incarnation);
+    uint32_t index = sg_coordinator_find_incarnation(c, request->incarnation);
     bool left = index < c->n_workers && c->workers[index].state == SG_COORDINATOR_WORKER_LEFT && !c->over;
     left = left || is_of_given_up(c, request->incarnation);
     /* A heartbeat that was overtaken by its worker's goodbye must not sound like trouble. */
@@ -347,7 +228,7 @@ void sg_coordinator_on_heartbeat(sg_coordinator *c, uint64_t now_ms, const Shard
 void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__LeaveRequest *request, void *call)
 {
     enter(c, now_ms);
-    uint32_t index = find_incarnation(c, request->incarnation);
+    uint32_t index = sg_coordinator_find_incarnation(c, request->incarnation);
     bool left = index < c->n_workers && c->workers[index].state == SG_COORDINATOR_WORKER_LEFT;
     if (left || (c->stopped && index < c->n_workers)) {
         /* A repeat; or everybody is to leave, so that one need not say how far it came. */

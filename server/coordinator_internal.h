@@ -399,14 +399,19 @@ void sg_coordinator_unpark(sg_coordinator *c, sg_coordinator_parked *call); /* r
 
 /* --- coordinator.c ---------------------------------------------------------------------------------------------- */
 
+/* Answers what can be answered and advances what can advance, until nothing moves. */
+void sg_coordinator_settle(sg_coordinator *c);
+
+/* --- coordinator_who.c ------------------------------------------------------------------------------------------ */
+
 /* The worker with this incarnation, joined. NULL: the call was failed (FENCED, ROLLED_BACK, the job's end). */
 sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint64_t incarnation, uint64_t generation);
+/* Its index; n_workers: nobody has it now. */
+uint32_t sg_coordinator_find_incarnation(const sg_coordinator *c, uint64_t incarnation);
 uint32_t sg_coordinator_index(const sg_coordinator *c, const sg_coordinator_worker *worker);
 /* "worker 1 (node7:4242)", "ps 0 (127.0.0.1:4000)"; return out. */
 const char *sg_coordinator_worker_name(const sg_coordinator *c, uint32_t worker, char out[SG_COORDINATOR_TEXT_BYTES]);
 const char *sg_coordinator_ps_name(const sg_coordinator *c, uint32_t ps, char out[SG_COORDINATOR_TEXT_BYTES]);
-/* Answers what can be answered and advances what can advance, until nothing moves. */
-void sg_coordinator_settle(sg_coordinator *c);
 /* Text from the wire: NULL is "". */
 const char *sg_coordinator_text(const char *text);
 /* A copy of at most 255 bytes in which blanks and control characters are '?': fit for logs and messages. */

@@ -2,7 +2,8 @@
  *
  *     session.c           life, tasks, actions, time
  *     session_messages.c  memory of messages and tickets
- *     session_calls.c     requests: attempts, repeats, peers that fell silent
+ *     session_requests.c  requests are made, and forgotten
+ *     session_calls.c     their attempts, repeats, peers that fell silent
  *     session_lanes.c     which of the requests to a ps is sent next; how slices are packed into messages
  *     session_join.c      hello, heartbeats, leave
  *     session_declare.c   variables and their initial values
@@ -295,7 +296,7 @@ void sg_session_message_unref(sg_session_message *message); /* any thread */
 sg_session_held_ticket *sg_session_ticket_copy(sg_session *session, const Shardgrad__V1__TicketResponse *response);
 void sg_session_ticket_unref(sg_session_held_ticket *ticket);
 
-/* --- session_calls.c ------------------------------------------------------------------------------------------ */
+/* --- session_requests.c --------------------------------------------------------------------------------------- */
 
 /* A request that is sent as soon as may be (sg_session_send_due). `body` is copied. */
 sg_session_request *sg_session_request_add(sg_session *session, sg_session_task *task, sg_session_method method,
@@ -311,6 +312,17 @@ void sg_session_requests_drop(sg_session *session, const sg_session_task *task);
 void sg_session_requests_drop_all(sg_session *session);
 /* Frees them all, those under way too: no call will be reported any more. */
 void sg_session_requests_destroy(sg_session *session);
+/* The parts of removing one. It has no task any more, and its room is free; so is what it asks for to be asked again.
+ */
+void sg_session_request_release(sg_session *session, sg_session_request *request);
+/* No call of it is under way any more: for a push, the next one of its slices may follow. */
+void sg_session_request_end(sg_session *session, sg_session_request *request);
+void sg_session_request_free(sg_session_request *request);
+/* It came to nothing: if it is a push, its step is never finished. */
+void sg_session_push_lost(sg_session *session, const sg_session_request *request);
+
+/* --- session_calls.c ------------------------------------------------------------------------------------------ */
+
 /* Emits CALL for whatever may be sent now. */
 void sg_session_send_due(sg_session *session, uint64_t now_ms);
 /* Emits CALL for this one, which is active. */

@@ -1,0 +1,63 @@
+/* server/ps_internal.h - a ps from inside: ps.c has its life, ps_parts.c what it is made of. */
+#ifndef SG_SERVER_PS_INTERNAL_H
+#define SG_SERVER_PS_INTERNAL_H
+
+#include <stdatomic.h>
+#include <uv.h>
+
+#include "common/address.h"
+#include "common/rpc_client.h"
+#include "common/rpc_server.h"
+#include "server/coordinator_service.h"
+#include "server/mailbox.h"
+#include "server/parameter_service.h"
+#include "server/ps.h"
+#include "server/ps_restore.h"
+#include "server/ps_save.h"
+#include "server/registrar.h"
+#include "server/store.h"
+
+struct sg_ps {
+    sg_ps_options options;
+    char bound[SG_ADDRESS_BYTES];   /* where it is reached from itself */
+    char address[SG_ADDRESS_BYTES]; /* and by others */
+    bool published;
+    uv_thread_t stopper;
+    uv_sem_t wakes_stopper;
+    uv_loop_t loop;
+    uv_timer_t tick;
+    sg_mailbox mailbox;
+    sg_mailbox_item stop_item, server_stopped_item;
+    atomic_bool stop_posted;
+    sg_security *security;
+    sg_rpc_client *client;
+    sg_rpc_server *server;
+    sg_store *store;
+    sg_parameter_service parameter_service;
+    sg_coordinator_service *coordinator_service; /* in ps 0 */
+    sg_registrar *registrar;
+    sg_ps_save *save;
+    sg_ps_restore *restore;
+    /* The end, on the loop's thread. */
+    bool stopping, ending, closed;
+    uint64_t stop_by_ms, end_at_ms;
+    sg_error end; /* code: what sg_ps_run returns */
+};
+
+/* --- ps.c: what may end it; users are the ps, on its loop's thread --- */
+
+void sg_ps_on_coordinator_end(void *ps, sg_status status, const char *text);
+void sg_ps_on_registration_failed(void *ps, sg_status status, const char *text);
+void sg_ps_on_said_stopping(void *ps, bool told);
+
+/* --- ps_parts.c --- */
+
+/* Client, store, coordinator, checkpoints: all but what others can reach. Errors: EXHAUSTED, and those of
+ * sg_checkpoint_open. What was made before an error is left to sg_ps_destroy, as below. */
+SG_MUST_USE sg_status sg_ps_parts_create(sg_ps *ps, sg_error *err);
+/* Binds its port and serves. Errors: those of sg_rpc_server_create. */
+SG_MUST_USE sg_status sg_ps_parts_serve(sg_ps *ps, sg_error *err);
+/* Learns its addresses, writes the file that others find it by, and begins to register. */
+SG_MUST_USE sg_status sg_ps_parts_announce(sg_ps *ps, sg_error *err);
+
+#endif
