@@ -120,6 +120,7 @@ static void send_slice(fixture *f, uint32_t worker, uint32_t slice, sg_store_pus
     fixture_push push = fixture_a_push(worker, 0, 0x3, gradient, 16);
     push.slices = &slice;
     push.n_slices = 1;
+    sg_store_pushed_deinit(pushed); /* of the push before */
     sg_error err = {0};
     cr_assert_eq(fixture_send_for(f, &push, pushed, &err), SG_OK, "%s", err.message);
 }
@@ -179,8 +180,10 @@ Test(store_quota, a_push_is_let_in_as_far_as_there_is_room_and_told_of_the_rest)
     push.slices = (const uint32_t[]){0, 1, 2};
     push.n_slices = 3;
     sg_error err = {0};
+    sg_store_pushed_deinit(&pushed);
     cr_assert_eq(fixture_send_for(&f, &push, &pushed, &err), SG_OK, "%s", err.message);
     cr_assert_eq(pushed.n_refused, 0, "slices 1 and 2 close, slice 0 is the focus");
+    sg_store_pushed_deinit(&pushed);
     fixture_stop(&f);
 
     start_with_room_for_two(&f);
@@ -196,6 +199,7 @@ Test(store_quota, a_push_is_let_in_as_far_as_there_is_room_and_told_of_the_rest)
     pushed.wants_versions = false;
     send_slice(&f, 1, 0, &pushed);
     send_slice(&f, 1, 1, &pushed);
+    sg_store_pushed_deinit(&pushed);
     cr_assert_eq(fixture_send_for(&f, &push, &pushed, &err), SG_OK, "%s", err.message);
     cr_assert_eq(pushed.n_refused, 0, "a repeat counts what was refused, and nothing twice");
     send_slice(&f, 1, 2, &pushed);
