@@ -158,7 +158,7 @@ static void take_manifest(sg_coordinator *c, const sg_checkpoint_manifest *manif
 static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_manifest *manifest)
 {
     await_members(c, manifest);
-    bool is_first = c->generation == 0 && manifest == NULL;
+    bool is_first = generation == 1 && manifest == NULL; /* else others than those of before may not be there to come */
     c->generation = generation;
     c->entered_ms = is_first ? 0 : c->now_ms;
     c->started = false;

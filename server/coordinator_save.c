@@ -186,10 +186,15 @@ static void note_members(sg_coordinator *c)
 {
     const sg_coordinator_iteration *newest = TAILQ_LAST(&c->iterations, sg_coordinator_iterations);
     c->save.members = (sg_workers){0};
+    sg_workers live = {0};
     for (uint32_t i = 0; i < c->n_workers; i++) {
         if (c->workers[i].member)
             sg_workers_add(&c->save.members, i);
+        if (sg_coordinator_members_live(&c->workers[i]))
+            sg_workers_add(&live, i);
     }
+    if (sg_workers_is_empty(&c->save.members) && c->started) /* none is now, and these are about to be */
+        c->save.members = live;
     if (sg_workers_is_empty(&c->save.members) && newest != NULL) /* all have left */
         c->save.members = newest->members;
 }

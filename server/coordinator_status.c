@@ -17,9 +17,12 @@ static const char *missing_ps(const sg_coordinator *c, char out[SG_ERROR_MESSAGE
     return NULL;
 }
 
-/* Whether the job waits for a worker of this index to join: as long as others do not fill its place. */
+/* Whether the job waits for a worker of this index to join: after a recovery those that were at it, else as long as
+ * others do not fill its place. */
 static bool is_awaited(const sg_coordinator *c, uint32_t index)
 {
+    if (!c->started && !sg_workers_is_empty(&c->awaited))
+        return sg_workers_has(&c->awaited, index) && c->workers[index].state != SG_COORDINATOR_WORKER_LEFT;
     uint32_t n_here = 0;
     for (uint32_t i = 0; i < c->n_workers; i++) {
         bool left_early = c->workers[i].state == SG_COORDINATOR_WORKER_LEFT && i < c->config->workers;
@@ -30,7 +33,8 @@ static bool is_awaited(const sg_coordinator *c, uint32_t index)
 
 static const char *missing_workers(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
 {
-    uint32_t n_asked = sg_coordinator_tickets_n_asked(c);
+    uint32_t n_asked = sg_coordinator_tickets_n_asked(c), n_awaited = sg_workers_count(&c->awaited);
+    uint64_t n_wanted = n_awaited > 0 ? n_awaited : c->config->workers;
     for (uint32_t i = 0; i < c->n_workers; i++) {
         const sg_coordinator_worker *worker = &c->workers[i];
         bool here =
@@ -40,8 +44,7 @@ static const char *missing_workers(const sg_coordinator *c, char out[SG_ERROR_ME
             continue;
         char name[SG_COORDINATOR_TEXT_BYTES];
         snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to %s (%" PRIu64 " wanted, %" PRIu32 " here)",
-                 sg_coordinator_worker_name(c, i, name), joined ? "ask for its first step" : "join", c->config->workers,
-                 n_asked);
+                 sg_coordinator_worker_name(c, i, name), joined ? "ask for its first step" : "join", n_wanted, n_asked);
         return out;
     }
     return NULL;

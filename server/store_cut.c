@@ -150,14 +150,12 @@ static void fail(sg_store *store, const sg_store_slice *slice, uint64_t step)
 
 typedef enum found { FOUND_KEPT, FOUND_TO_COME, FOUND_GONE } found;
 
-/* Under the slice's mutex: the version of this step, where all that came after it are the same values, because nobody
- * pushed; then the slots are its own, too. NULL: there is none. */
-static sg_version *find_unchanged(const sg_store_slice *slice, uint64_t step)
+/* Under the slice's mutex: whether the newest version has the values of this step still, because nobody pushed since;
+ * then the slots are its own, too. */
+static bool is_unchanged(const sg_store_slice *slice, uint64_t step)
 {
-    sg_version *version = slice->older;
-    while (version && version->step > step && version->values == slice->newest->values)
-        version = version->next;
-    return version && version->step == step && version->values == slice->newest->values ? version : NULL;
+    const sg_version *base = slice->newest->base;
+    return base && base->step <= step;
 }
 
 /* Under the slice's mutex. */
@@ -175,9 +173,8 @@ static found look_for(sg_store *store, sg_store_slice *slice, const Shardgrad__V
     }
     bool closing = slice->round.closing;
     sg_version *version = slice->newest;
-    if (!async && !frozen && version->step > step)
-        version = find_unchanged(slice, step);
-    if (!version || (!async && !frozen && closing && slice->newest->step >= step))
+    if (!async && !frozen &&
+        ((version->step > step && !is_unchanged(slice, step)) || (closing && version->step >= step)))
         return FOUND_GONE;
     k = begin(slice, order->ticket_mark);
     k->ordered = true;
@@ -186,6 +183,8 @@ static found look_for(sg_store *store, sg_store_slice *slice, const Shardgrad__V
     if (closing || (!async && !frozen && version->step < step))
         return FOUND_TO_COME;
     hold(store, slice, version);
+    if (!async && !frozen)
+        k->step = k->n_applied = step;
     return FOUND_KEPT;
 }
 

@@ -127,6 +127,25 @@ Test(coordinator_restore, one_that_was_at_it_and_does_not_come_again_is_given_up
     rig_deinit(&r);
 }
 
+Test(coordinator_restore, whoever_waits_for_one_that_was_at_it_hears_which)
+{
+    rig r;
+    rig_init(&r,
+             (const char *const[]){two_ps[0], two_ps[1], "workers=1", "max_workers=2", "on_worker_loss=wait", NULL});
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    rig_register_all(&r);
+    rig_join(&r, 0, 7);
+    r.newest = &manifest;
+    rig_register_as(&r, 1, 555, "host:9");
+    r.lives[1] = 555;
+    uint64_t worker = incarnation_of(hello_again(&r, 0, 7));
+    rig_declare(&r, worker);
+    rig_call *call = rig_ticket(&r, worker, 0, 0, 0);
+    rig_pass(&r, r.config->park_ms + 100);
+    rig_failed(call, SG_WAITING, "waiting for worker 1 to join (2 wanted, 1 here)");
+    rig_deinit(&r);
+}
+
 Test(coordinator_restore, a_coordinator_that_is_started_goes_on_from_what_it_finds)
 {
     rig r;
@@ -219,6 +238,26 @@ Test(coordinator_restore, a_damaged_checkpoint_that_was_asked_for_or_is_the_last
     rig_failed(rig_hello(&r, 0, 7), SG_DATA, "there is none that is older");
     rig_deinit(&r);
     rig_deinit(&any);
+}
+
+/* It was lost before its first checkpoint was complete: workers wait for it, and it tells them so. */
+Test(coordinator_restore, a_coordinator_that_is_started_again_before_any_checkpoint_does_not_wait_for_ever_for_a_ps)
+{
+    rig r;
+    rig_init(&r, (const char *const[]){two_ps[0], two_ps[1], "start_timeout_ms=9000", NULL});
+    sg_coordinator_destroy(r.coordinator);
+    r.coordinator = sg_coordinator_create(r.config);
+    rig_register(&r, 0); /* its generation is recorded */
+    rig_register(&r, 0);
+    rig_call *hello = hello_again(&r, 0, 7);
+    for (unsigned second = 0; second < 9; second++) {
+        cr_assert_neq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_FAILED);
+        rig_pass(&r, 1000);
+        rig_register(&r, 0);
+    }
+    rig_failed(hello, SG_WAITING, "waiting for ps 1 to register");
+    rig_failed(hello_again(&r, 0, 7), SG_PEER_LOST, "ps 1 was lost and did not come back");
+    rig_deinit(&r);
 }
 
 Test(coordinator_restore, a_job_without_a_checkpoint_to_go_on_from_ends_naming_the_ps)

@@ -277,9 +277,11 @@ Test(coordinator_save, what_failed_is_cut_again_at_the_same_iteration_with_anoth
     cr_assert_eq(rig_cut(&r)->mark, 4, "%lu", rig_cut(&r)->mark);
     cr_assert_gt(rig_cut(&r)->ticket_mark, mark);
     cr_assert_eq(rig_granted(rig_ticket(&r, fourth, 0, 0, 0))->step->checkpoint_mark, rig_cut(&r)->ticket_mark);
-    report_full(&r);
     cr_assert_not_null(strstr(rig_status(&r)->checkpoint->failure, "no space left"));
     cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    rig_complete(&r, 4);
+    cr_assert(sg_workers_has(&r.manifest.members, 3), "who is to go on from it");
+    cr_assert_eq(sg_workers_count(&r.manifest.members), 1, "and none of those that had left");
     rig_deinit(&r);
 }
 

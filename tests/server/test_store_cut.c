@@ -191,6 +191,29 @@ Test(store_cut, steps_that_nobody_pushed_are_not_in_it_though_they_are_closed)
     stop(&r);
 }
 
+Test(store_cut, steps_that_nobody_pushed_are_not_in_it_though_their_versions_are_gone)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 3);
+    for (uint32_t slice = 0; slice < 3; slice++)
+        push(&r, 0, 0, slice, 0x1, 0);
+    uint64_t steps[] = {1, 2};
+    fixture_excuse(&r.f, 0, FIXTURE_INCARNATION(1), steps, 2, 0x1);
+    push(&r, 1, 3, 0, 0x6, 0); /* whoever pushes step 3 needs nothing before it */
+    push(&r, 2, 3, 1, 0x6, 0);
+    cr_assert_null(r.f.store->slices[0].older);
+    cut_ok(&r, 1, 1, 1);
+    cr_assert_eq(r.n_told, 1);
+    cr_assert_eq(r.status, SG_OK, "%s", r.message);
+    sg_store_kept kept = take(&r, 0);
+    cr_assert_eq(kept.step, 1);
+    cr_assert_eq(kept.n_applied, 1);
+    cr_assert_eq(kept.version->values[0], 7.0f);
+    cr_assert_eq(kept.slots[0]->values[0], 1.0f);
+    sg_store_kept_deinit(&kept);
+    stop(&r);
+}
+
 Test(store_cut, async_every_slice_keeps_the_version_that_it_has_when_the_order_comes)
 {
     cut_rig r;

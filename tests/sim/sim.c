@@ -92,6 +92,7 @@ sim *sim_create(uint64_t seed)
 {
     sim *s = sg_xcalloc(1, sizeof *s);
     s->seed_number = seed;
+    s->generation = 1;
     s->seed = (sg_seed){.first = seed, .state = seed};
     sim_workers_init(s);
     sim_scenario_choose(s);
@@ -100,7 +101,7 @@ sim *sim_create(uint64_t seed)
 
 static bool everybody_ended(const sim *s)
 {
-    if (sim_workers_run(s))
+    if (sim_workers_run(s) || s->n_to_recover > 0)
         return false;
     for (uint32_t i = 0; i < s->scenario.n_ps; i++) {
         if (s->ps[i].running || (!s->ps[i].ended && !s->ps[i].killed))
@@ -151,6 +152,7 @@ static void free_calls(sim *s)
 
 void sim_destroy(sim *s)
 {
+    sim_save_deinit(s);
     s->failed = true; /* what still comes out is not judged */
     sim_workers_deinit(s);
     for (uint32_t i = 0; i < s->scenario.n_ps; i++)

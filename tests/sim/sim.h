@@ -45,6 +45,7 @@ typedef struct sim_call sim_call;
 typedef struct sim_worker sim_worker; /* sim_worker.h */
 typedef struct sg_store sg_store;
 typedef struct sg_store_cut sg_store_cut;
+typedef struct sg_store_load sg_store_load;
 typedef struct sg_coordinator sg_coordinator;
 
 /* --- scenario --------------------------------------------------------------------------------------------------- */
@@ -53,6 +54,7 @@ typedef enum sim_phase {
     SIM_JOINING,
     SIM_DECLARING,
     SIM_ASKING,   /* for a ticket */
+    SIM_RESUMING, /* rolled back: joins and declares again */
     SIM_FETCHING, /* a joiner pulls the values of its first step */
     SIM_COMPUTING,
     SIM_AWAITING,   /* computed, but values are still on their way */
@@ -67,6 +69,7 @@ typedef enum sim_fault_kind {
     SIM_FAULT_KILL_PS,     /* `target`: ps */
     SIM_FAULT_STOP_PS,     /* it is told to stop */
     SIM_FAULT_RESTART_PS,  /* it vanishes and starts anew at once, before anything was declared */
+    SIM_FAULT_RECOVER_PS,  /* it vanishes at any time, and starts anew a while later: `again_ms` */
     SIM_N_FAULTS,
 } sim_fault_kind;
 
@@ -75,6 +78,7 @@ typedef struct sim_fault {
     uint32_t target;
     uint64_t at_ms;
     uint64_t revive_ms; /* KILL_WORKER: its index comes again so long after; 0: never */
+    uint64_t again_ms;  /* RECOVER_PS: so long after */
     bool happened;
     sim_phase phase;  /* KILL_WORKER: where its process was */
     uint32_t process; /* KILL_WORKER */
@@ -148,6 +152,8 @@ typedef struct sim_arrival {
 
 typedef struct sim_ps {
     sim *world;
+    uint64_t told_life;       /* that it registers with: another than that of the process when ps 0 was started anew */
+    uint64_t load_generation; /* of the load under way */
     bool running;
     uint64_t life;
     sg_store *store;
@@ -204,7 +210,10 @@ typedef struct sim_clock {
 } sim_clock;
 /* What the ps wrote for one cut. */
 typedef struct sim_set {
+    uint64_t generation, number;
     uint64_t mark;
+    float values[SIM_MAX_SLICES][SIM_SLICE_ELEMS];
+    uint64_t n_applied[SIM_MAX_SLICES];
     bool has[SIM_MAX_SLICES];
     uint64_t steps[SIM_MAX_SLICES];
 } sim_set;
@@ -255,6 +264,12 @@ struct sim {
     sg_checkpoint_set pending_set;                              /* whose manifest is being written */
     bool has_set;                                               /* one is complete, the newest at: */
     uint64_t set_iteration;
+    const sim_set *newest_set;
+    sg_checkpoint_manifest newest_manifest; /* of it */
+    uint64_t pending_number;
+    sg_checkpoint_manifest *pending_manifest;
+    uint64_t generation;   /* that the oracle looks at: the newest that is recorded */
+    uint32_t n_to_recover; /* ps that are to be started anew */
     uint32_t n_sets;
     bool failed;
     char failure[1024];
@@ -293,6 +308,8 @@ void sim_ps_end(sim *s, sim_ps *ps, sg_status status, const char *text, uint64_t
 void sim_save_cut(void *ps, const sg_store_cut *cut, sg_status status, const char *message);
 void sim_save_complete(sim *s, sim_ps *ps, const sg_checkpoint_manifest *manifest);
 void sim_save_record(sim *s, sim_ps *ps);
+void sim_save_load(void *ps, const sg_store_load *load);
+void sim_save_deinit(sim *s);
 void sim_save_ticket(sim *s);
 void sim_save_judge(sim *s);
 
@@ -325,6 +342,8 @@ void sim_oracle_cancelled(sim *s, const sim_call *push);
 void sim_oracle_ordered(sim *s, uint32_t ps, const Shardgrad__V1__OrderRequest *order);
 void sim_oracle_left(sim *s, uint64_t incarnation);
 void sim_oracle_look(sim *s, uint32_t ps);
+/* A generation begins, at these steps of each group; NULL: at the beginning. */
+void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manifest *manifest);
 void sim_oracle_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version, const float *values);
 
 #endif

@@ -58,6 +58,8 @@ static void check_alone(sim *s, const sim_step_record *record, uint64_t incarnat
 /* All that belongs to a step is the same in every ticket of it. */
 void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__TicketResponse *ticket)
 {
+    if (incarnation >> 32 != s->generation)
+        return;
     const Shardgrad__V1__Step *step = ticket->step;
     sim_save_ticket(s);
     sim_step_record *record = record_of(s, step->group, step->step);
@@ -120,6 +122,8 @@ static uint64_t bits_of(const Shardgrad__V1__PushRequest *push)
 void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation)
 {
     uint64_t counter = incarnation & SIM_COUNTER_MASK;
+    if (incarnation >> 32 != s->generation)
+        return;
     if (counter == 0 || counter > SIM_MAX_INCARNATIONS)
         sim_fail(s, "incarnation %" PRIx64 " is not one of %u", incarnation, SIM_MAX_INCARNATIONS);
     else if (s->hellos[counter] && s->indices[counter] != index)
@@ -132,6 +136,8 @@ void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation)
 void sim_oracle_sent(sim *s, const sim_call *call)
 {
     const Shardgrad__V1__PushRequest *push = (const Shardgrad__V1__PushRequest *)call->body;
+    if (push->generation != s->generation)
+        return;
     sim_contribution *contribution = contribution_of(s, push);
     if (contribution->weight != push->weight)
         sim_fail(s, "worker %" PRIu32 " pushes step %" PRIu64 " with two weights", push->worker, push->steps[0]);
@@ -170,6 +176,12 @@ static uint64_t counted_before(sim *s, const Shardgrad__V1__PushRequest *push)
 void sim_oracle_pushed(sim *s, const sim_call *call, sg_status status, const uint32_t *refused, size_t n_refused)
 {
     const Shardgrad__V1__PushRequest *push = (const Shardgrad__V1__PushRequest *)call->body;
+    if (push->generation != s->generation) {
+        if (status == SG_OK && push->generation < s->generation &&
+            s->ps[call->to].store->generation != push->generation)
+            sim_fail(s, "a push of generation %" PRIu64 " was counted in a later one", push->generation);
+        return;
+    }
     sim_contribution *contribution = contribution_of(s, push);
     uint64_t fresh = bits_of(push) & ~contribution->counted & ~counted_before(s, push);
     if (status == SG_LATE || status == SG_FENCED)
@@ -190,12 +202,13 @@ void sim_oracle_pushed(sim *s, const sim_call *call, sg_status status, const uin
 void sim_oracle_cancelled(sim *s, const sim_call *call)
 {
     const Shardgrad__V1__PushRequest *push = (const Shardgrad__V1__PushRequest *)call->body;
-    contribution_of(s, push)->given_up |= bits_of(push);
+    if (push->generation == s->generation)
+        contribution_of(s, push)->given_up |= bits_of(push);
 }
 
 void sim_oracle_ordered(sim *s, uint32_t ps, const Shardgrad__V1__OrderRequest *order)
 {
-    if (order->order_case != SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE)
+    if (order->order_case != SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE || order->header->generation != s->generation)
         return;
     for (size_t i = 0; i < order->excuse->n_steps; i++) {
         const Shardgrad__V1__Step *step = order->excuse->steps[i];
@@ -355,7 +368,7 @@ static void check_initial(sim *s, uint32_t slice)
 void sim_oracle_look(sim *s, uint32_t index)
 {
     const sim_ps *ps = &s->ps[index];
-    if (!ps->running || s->plan == NULL)
+    if (!ps->running || s->plan == NULL || ps->store->generation != s->generation || ps->store->beginning)
         return;
     for (uint32_t i = 0; i < ps->store->n_slices && !s->failed; i++) {
         const sg_store_slice *slice = &ps->store->slices[i];
@@ -384,4 +397,27 @@ void sim_oracle_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version
     else if (memcmp(record->values[version], values, s->plan->slices[slice].n_elems * sizeof(float)) != 0)
         sim_fail(s, "worker %" PRIu32 " got other values for version %" PRIu64 " of slice %" PRIu32, worker, version,
                  slice);
+}
+
+/* --- generations ------------------------------------------------------------------------------------------------ */
+
+void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manifest *manifest)
+{
+    s->generation = generation;
+    memset(s->indices, 0, sizeof s->indices);
+    memset(s->hellos, 0, sizeof s->hellos);
+    for (uint32_t group = 0; group < s->scenario.n_groups; group++) {
+        uint64_t first = manifest == NULL ? 0 : manifest->steps[group];
+        for (uint64_t step = first; step < SIM_MAX_STEPS; step++)
+            s->steps[group][step] = (sim_step_record){0};
+    }
+    for (uint32_t i = 0; s->plan != NULL && i < s->plan->n_slices; i++) {
+        sim_slice_record *record = &s->slices[i];
+        bool frozen = s->plan->slices[i].variable == SIM_FROZEN_VARIABLE;
+        uint64_t step = manifest == NULL || frozen ? 0 : manifest->steps[s->plan->slices[i].group];
+        record->newest = step;
+        for (uint64_t version = manifest == NULL ? 0 : step + 1; version <= SIM_MAX_STEPS; version++)
+            record->known[version] = false;
+        record->seen = record->seen && manifest != NULL;
+    }
 }

@@ -122,6 +122,8 @@ void sim_ps_drain(sim *s, sim_ps *ps)
             break;
         case SG_COORDINATOR_LOG:
             sim_trace(s, "coordinator: %s %s", action.event, action.text);
+            if (!s->scenario.saves && strcmp(action.event, "generation") == 0) /* nothing else tells of it */
+                sim_oracle_roll_back(s, 1 + strtoull(strchr(action.text, '=') + 1, NULL, 10), NULL);
             break;
         case SG_COORDINATOR_END:
             s->job_ended = true;
@@ -456,8 +458,10 @@ void sim_ps_start(sim *s, uint32_t index)
                                                     .backup_workers = s->config->update.backup_workers,
                                                     .answer_pull = answer_pull,
                                                     .on_cut = sim_save_cut,
+                                                    .on_load = sim_save_load,
                                                     .user = s,
                                                     .cut_user = ps});
+    ps->told_life = ps->life;
     sg_store_set_life(ps->store, ps->life);
     if (index == 0)
         ps->coordinator = sg_coordinator_create(s->config);

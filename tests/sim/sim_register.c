@@ -40,7 +40,7 @@ static void send_register(sim *s, uint32_t index)
     request.protocol_version = 1;
     request.job = s->config->job;
     request.ps = index;
-    request.life = ps->life;
+    request.life = ps->told_life;
     char address[8];
     snprintf(address, sizeof address, "ps%" PRIu32, index);
     request.address = address;
@@ -82,6 +82,10 @@ void sim_register_answered(sim *s, const sim_call *call, sg_status status, const
         ps->accepted_ms = ps->sent_ms;
         ps->register_at_ms = ps->sent_ms + s->config->lease_ms / 3;
         ps->said_stopping |= ps->says_stopping;
+    } else if (status == SG_ROLLED_BACK) {
+        ps->told_life = 1 + call->from + 16 * ++s->n_lives;
+        sg_store_set_life(ps->store, ps->told_life);
+        ps->register_at_ms = s->now_ms;
     } else if (may_pass(status)) {
         ps->register_at_ms = s->now_ms + RETRY_MS;
     } else {
@@ -96,7 +100,8 @@ void sim_register_keep(sim *s, uint32_t index)
     sim_ps *ps = &s->ps[index];
     char text[SG_ERROR_MESSAGE_BYTES];
     snprintf(text, sizeof text, "ps 0 was lost: it accepted no renewal for %" PRIu64 " ms", s->config->lease_ms);
-    if (ps->registered && index != 0 && s->now_ms - ps->accepted_ms >= s->config->lease_ms)
+    uint64_t limit_ms = s->scenario.saves ? s->config->start_timeout_ms : s->config->lease_ms;
+    if (ps->registered && index != 0 && s->now_ms - ps->accepted_ms >= limit_ms)
         sim_ps_end(s, ps, SG_PEER_LOST, text, s->config->shutdown_grace_ms);
     if (!ps->registered && index != 0 && s->now_ms - ps->accepted_ms >= s->config->start_timeout_ms)
         sim_ps_end(s, ps, SG_UNAVAILABLE, "ps 0 did not come", 0);

@@ -2,6 +2,7 @@
 #include "tests/sim/sim.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/status.h"
@@ -10,13 +11,19 @@
 
 #define WRITE_MS 120u
 
-static sim_set *set_of(sim *s, uint64_t number)
+static sim_set *set_of(sim *s, uint64_t generation, uint64_t number)
 {
-    if (number == 0 || number > SIM_MAX_SETS) {
+    uint32_t i = 0;
+    while (i < SIM_MAX_SETS && s->sets[i].number != 0 &&
+           (s->sets[i].number != number || s->sets[i].generation != generation))
+        i++;
+    if (number == 0 || i == SIM_MAX_SETS) {
         sim_fail(s, "checkpoint number %" PRIu64 " is out of bounds", number);
         return &s->sets[0];
     }
-    return &s->sets[number - 1];
+    s->sets[i].generation = generation;
+    s->sets[i].number = number;
+    return &s->sets[i];
 }
 
 static bool is_full(sim *s)
@@ -36,6 +43,8 @@ static void check_kept(sim *s, const sg_store_kept *kept, sim_set *set)
         sim_fail(s, "checkpoint: slice %" PRIu32 " has other values than version %" PRIu64, kept->slice, step);
     set->has[kept->slice] = true;
     set->steps[kept->slice] = step;
+    set->n_applied[kept->slice] = kept->n_applied;
+    memcpy(set->values[kept->slice], kept->version->values, kept->version->n_elems * sizeof(float));
 }
 
 static sg_store_cut cut_of(const sim_ps *ps)
@@ -82,7 +91,7 @@ static void on_part_written(sim *s, const sim_event *event)
         return;
     sg_error err = {.message = "the disk is full"};
     const sg_store_cut cut = cut_of(ps);
-    sg_status status = is_full(s) ? SG_EXHAUSTED : take(s, ps, set_of(s, ps->cut_number), &err);
+    sg_status status = is_full(s) ? SG_EXHAUSTED : take(s, ps, set_of(s, ps->cut_generation, ps->cut_number), &err);
     sim_trace(s, "ps %ld has written checkpoint %" PRIu64 ": %s", (long)(ps - s->ps), ps->cut_number,
               sg_status_name(status));
     sg_store_drop_cut(ps->store, &cut);
@@ -93,13 +102,13 @@ void sim_save_cut(void *user, const sg_store_cut *cut, sg_status status, const c
 {
     sim_ps *ps = user;
     sim *s = ps->world;
-    if (ps->cut_number >= cut->number)
+    if (ps->cut_generation == cut->generation && ps->cut_number >= cut->number)
         sim_fail(s, "cut %" PRIu64 " was told after %" PRIu64, cut->number, ps->cut_number);
     ps->cut_generation = cut->generation;
     ps->cut_number = cut->number;
     ps->cut_mark = cut->mark;
     ps->cut_ticket_mark = cut->ticket_mark;
-    set_of(s, cut->number)->mark = cut->mark;
+    set_of(s, cut->generation, cut->number)->mark = cut->mark;
     if (status != SG_OK)
         sim_fail(s, "cut %" PRIu64 " could not be made: %s", cut->mark, message);
     sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_part_written, ps, ps->life);
@@ -128,7 +137,7 @@ static void check_cut(sim *s, const sim_set *set, uint64_t iteration, uint32_t g
 
 static void check_set(sim *s, const sg_checkpoint_manifest *manifest, uint64_t number)
 {
-    const sim_set *set = set_of(s, number);
+    const sim_set *set = set_of(s, manifest->set.generation, number);
     for (uint32_t slice = 0; slice < s->plan->n_slices; slice++) {
         if (!set->has[slice])
             sim_fail(s, "checkpoint %" PRIu64 " lacks slice %" PRIu32, manifest->set.iteration, slice);
@@ -146,10 +155,13 @@ static void on_manifest_written(sim *s, const sim_event *event)
     sim_ps *ps = event->subject;
     if (!ps->running || ps->life != event->number)
         return;
-    bool full = is_full(s);
+    bool full = is_full(s) || s->pending_set.generation != s->generation;
     if (!full) {
         s->has_set = true;
         s->set_iteration = s->pending_set.iteration;
+        s->newest_set = set_of(s, s->pending_set.generation, s->pending_number);
+        sg_checkpoint_manifest_deinit(&s->newest_manifest);
+        sg_checkpoint_manifest_copy(&s->newest_manifest, s->pending_manifest);
         s->n_sets++;
     }
     sim_trace(s, "checkpoint %" PRIu64 " is %s", s->pending_set.iteration, full ? "not complete" : "complete");
@@ -161,7 +173,14 @@ static void on_manifest_written(sim *s, const sim_event *event)
 void sim_save_complete(sim *s, sim_ps *ps, const sg_checkpoint_manifest *manifest)
 {
     s->pending_set = manifest->set;
-    check_set(s, manifest, s->ps[0].saved.number);
+    s->pending_number = s->ps[0].saved.number;
+    if (s->pending_manifest != NULL)
+        sg_checkpoint_manifest_deinit(s->pending_manifest);
+    else
+        s->pending_manifest = sg_xcalloc(1, sizeof *s->pending_manifest);
+    sg_checkpoint_manifest_copy(s->pending_manifest, manifest);
+    if (manifest->set.generation == s->generation)
+        check_set(s, manifest, s->ps[0].saved.number);
     sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_manifest_written, ps, ps->life);
 }
 
@@ -190,9 +209,70 @@ void sim_save_judge(sim *s)
 
 /* --- generations -------------------------------------------------------------------------------------------------- */
 
-/* At once: the disk has room for it, and nothing else happens meanwhile. The caller goes on draining. */
+static void on_record_written(sim *s, const sim_event *event)
+{
+    sim_ps *ps = event->subject;
+    if (!ps->running || ps->life != event->number || ps->ended)
+        return;
+    const sg_checkpoint_manifest *from = s->has_set && !s->scenario.async ? &s->newest_manifest : NULL;
+    s->n_generations++;
+    sim_trace(s, "generation %" PRIu64 " begins at %" PRIu64, s->n_generations, from == NULL ? 0 : from->set.iteration);
+    sim_oracle_roll_back(s, s->n_generations, from);
+    sg_coordinator_on_recorded(ps->coordinator, s->now_ms,
+                               &(sg_coordinator_recorded){.why = "", .generation = s->n_generations, .manifest = from});
+    sim_ps_drain(s, ps);
+}
+
 void sim_save_record(sim *s, sim_ps *ps)
 {
-    sg_coordinator_on_recorded(ps->coordinator, s->now_ms,
-                               &(sg_coordinator_recorded){.why = "", .generation = ++s->n_generations});
+    sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_record_written, ps, ps->life);
+}
+
+static sg_status read_slice(void *user, uint32_t variable, uint64_t first_elem, uint64_t n_elems, float *values,
+                            float *const *slots, size_t n_slots, uint64_t *step, uint64_t *n_applied, sg_error *err)
+{
+    sim *s = user;
+    (void)slots;
+    uint32_t i = 0;
+    while (i < s->plan->n_slices &&
+           (s->plan->slices[i].variable != variable || s->plan->slices[i].first_elem != first_elem))
+        i++;
+    if (i == s->plan->n_slices || n_slots != 0 || s->plan->slices[i].n_elems != n_elems)
+        return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " has no such slice", variable);
+    memcpy(values, s->newest_set->values[i], n_elems * sizeof *values);
+    *step = s->newest_set->steps[i];
+    *n_applied = s->newest_set->n_applied[i];
+    return SG_OK;
+}
+
+static void on_loaded(sim *s, const sim_event *event)
+{
+    sim_ps *ps = event->subject;
+    sg_error err = {.message = ""};
+    sg_status status = SG_OK;
+    if (!ps->running || ps->life != event->number)
+        return;
+    for (uint32_t place = 0; place < sg_store_n_slices(ps->store) && status == SG_OK; place++)
+        status = sg_store_fill(ps->store, ps->load_generation, place, read_slice, s, &err);
+    sg_store_loaded(ps->store, ps->load_generation, status, err.message);
+    sim_trace(s, "ps %ld has loaded: %s", (long)(ps - s->ps), sg_status_name(status));
+}
+
+void sim_save_load(void *user, const sg_store_load *load)
+{
+    sim_ps *ps = user;
+    sim *s = ps->world;
+    ps->load_generation = load->generation;
+    if (s->newest_set == NULL || load->set_iteration != s->newest_manifest.set.iteration)
+        sim_fail(s, "a checkpoint of iteration %" PRIu64 " is to be loaded, the newest is another",
+                 load->set_iteration);
+    sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_loaded, ps, ps->life);
+}
+
+void sim_save_deinit(sim *s)
+{
+    sg_checkpoint_manifest_deinit(&s->newest_manifest);
+    if (s->pending_manifest != NULL)
+        sg_checkpoint_manifest_deinit(s->pending_manifest);
+    free(s->pending_manifest);
 }

@@ -113,6 +113,10 @@ static sim_fault choose_fault(sim *s)
         fault.target = scenario->n_ps - 1; /* ps 0 takes the coordinator's memory with it */
         fault.at_ms = sim_below(s, 600);
         break;
+    case SIM_FAULT_RECOVER_PS:
+        fault.target = (uint32_t)sim_below(s, scenario->n_ps);
+        fault.again_ms = sim_below(s, 4000);
+        break;
     case SIM_N_FAULTS:
         break;
     }
@@ -221,6 +225,25 @@ static bool anything_declared(const sim *s)
     return s->plan != NULL;
 }
 
+static void on_recover(sim *s, const sim_event *event)
+{
+    s->n_to_recover--;
+    if (!s->ps[event->number].running)
+        sim_ps_start(s, (uint32_t)event->number);
+}
+
+/* Recovery is for jobs that make checkpoints. */
+static void recover_ps(sim *s, sim_fault *fault)
+{
+    const sim_ps *ps = &s->ps[fault->target];
+    if (!s->scenario.saves || s->scenario.async || !ps->running || ps->ended || ps->stopping)
+        return;
+    fault->happened = true;
+    sim_ps_kill(s, fault->target);
+    s->n_to_recover++;
+    sim_at(s, s->now_ms + fault->again_ms, on_recover, NULL, fault->target);
+}
+
 static void on_fault(sim *s, const sim_event *event)
 {
     sim_fault *fault = event->subject;
@@ -246,6 +269,9 @@ static void on_fault(sim *s, const sim_event *event)
         fault->happened = true;
         sim_ps_kill(s, fault->target);
         sim_ps_start(s, fault->target);
+        break;
+    case SIM_FAULT_RECOVER_PS:
+        recover_ps(s, fault);
         break;
     case SIM_N_FAULTS:
         break;
@@ -415,6 +441,43 @@ static void judge_restarted_ps(sim *s, const sim_fault *fault)
     }
 }
 
+/* A ps had been told that the job is over and went, while ps 0 vanished on its way out: whoever starts ps 0 again finds
+ * nobody. */
+static bool was_over(const sim *s, const sim_fault *fault)
+{
+    for (uint32_t i = 1; i < s->scenario.n_ps; i++) {
+        if (fault->target == 0 && s->ps[i].ended && s->ps[i].status == SG_OK)
+            return true;
+    }
+    return false;
+}
+
+/* It is as if nothing had been: everybody does its quota, and the job ends well. One that had left, or was about to,
+ * and whose last steps were lost with the ps, does not come again. */
+static void judge_recovered(sim *s, const sim_fault *fault)
+{
+    if (s->config->on_worker_loss == SG_WORKER_LOSS_ABORT && s->job_status == SG_PEER_LOST &&
+        strstr(s->job_text, "worker ") != NULL)
+        return;
+    if (was_over(s, fault))
+        return;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const sim_worker *worker = &s->workers[i];
+        /* A coordinator that was started anew does not know who has left; where nobody's steps were saved it waits for
+         * as many as at first. */
+        bool waited = fault->target == 0 && worker->status == SG_TIMEOUT &&
+                      (strstr(worker->text, "waiting for worker ") != NULL || names(worker->text, "ps", 0));
+        /* One who joined late and was let go on without: the job was over before it came again. */
+        bool missed = s->job_ended && worker->status == SG_PEER_LOST && names(worker->text, "ps", 0);
+        if (worker->status != SG_OK && !waited && !missed && !came_too_late(worker))
+            sim_fail(s, "ps %" PRIu32 " was started anew and worker %" PRIu32 " ended with %s: %s", fault->target,
+                     worker->index, sg_status_name(worker->status), worker->text);
+    }
+    if (s->job_ended && s->job_status != SG_OK)
+        sim_fail(s, "ps %" PRIu32 " was started anew and the job ended with %s: %s", fault->target,
+                 sg_status_name(s->job_status), s->job_text);
+}
+
 static void judge_stopped_ps(sim *s)
 {
     if (s->job_ended && s->job_status != SG_OK)
@@ -463,6 +526,9 @@ void sim_scenario_judge(sim *s)
         break;
     case SIM_FAULT_RESTART_PS:
         judge_restarted_ps(s, fault);
+        break;
+    case SIM_FAULT_RECOVER_PS:
+        judge_recovered(s, fault);
         break;
     case SIM_N_FAULTS:
         break;

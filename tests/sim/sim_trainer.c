@@ -60,13 +60,18 @@ static void declare(sim *s, sim_worker *worker)
     }
 }
 
-void sim_trainer_late(sim *s, sim_worker *worker)
+void sim_trainer_resume(sim *s, sim_worker *worker)
 {
+    worker->phase = SIM_RESUMING;
     worker->n_ops = 0;
     worker->group = 0;
+    worker->leaves_early = false;
     for (uint32_t group = 0; group < SIM_MAX_GROUPS; group++)
         worker->next_step[group] = UINT64_MAX;
-    worker->phase = SIM_DECLARING;
+    for (uint32_t slice = 0; slice < SIM_MAX_SLICES; slice++) {
+        for (uint32_t i = 0; i < SIM_SLICE_ELEMS; i++)
+            worker->values[slice][i] = sim_oracle_initial(slice, i);
+    }
     worker->task = sg_session_resume(worker->session, s->now_ms, UINT64_MAX);
 }
 
@@ -105,8 +110,8 @@ static bool send_slices(sim *s, sim_worker *worker, const uint32_t *slices, size
                                                                  worker->weight, slices, n, &task, &err)
                                           : sg_session_push(worker->session, s->now_ms, UINT64_MAX, &worker->step,
                                                             worker->weight, slices, n, &task, &err);
-    if (status == SG_LATE && s->scenario.backup > 0) {
-        sim_trainer_late(s, worker);
+    if ((status == SG_LATE || status == SG_ROLLED_BACK) && sg_session_is_back(worker->session)) {
+        sim_trainer_resume(s, worker);
         return false;
     }
     if (status != SG_OK) {
@@ -167,7 +172,7 @@ static void exchange(sim *s, sim_worker *worker)
     uint32_t slices[SIM_MAX_SLICES];
     size_t n = group_slices(s, worker->group, slices);
     if (sg_session_is_back(worker->session)) {
-        sim_trainer_late(s, worker);
+        sim_trainer_resume(s, worker);
         return;
     }
     fill_gradients(s, worker, slices, n);
@@ -210,7 +215,9 @@ static void on_computed(sim *s, const sim_event *event)
     sim_worker *worker = event->subject;
     if (!worker->running || worker->phase != SIM_COMPUTING || event->number != worker->step.number)
         return;
-    if (group_moves(worker)) {
+    if (sg_session_is_back(worker->session)) {
+        sim_trainer_resume(s, worker);
+    } else if (group_moves(worker)) {
         worker->phase = SIM_AWAITING;
         try_too_early(s, worker);
     } else {
@@ -291,7 +298,7 @@ void sim_trainer_done(sim *s, sim_worker *worker, const sg_session_action *actio
     }
     if (worker->phase == SIM_JOINING) {
         declare(s, worker);
-    } else if (worker->phase == SIM_DECLARING) {
+    } else if (worker->phase == SIM_DECLARING || worker->phase == SIM_RESUMING) {
         worker->joined = true; /* before that it may have been sent back to hello */
         ask(s, worker);
     } else if (worker->phase == SIM_ASKING) {

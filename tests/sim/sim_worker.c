@@ -119,11 +119,14 @@ static void take_data(sim *s, sim_worker *worker, const sim_call *call, const Pr
     const uint32_t *slices;
     const uint64_t *versions;
     size_t n;
+    uint64_t generation;
     if (call->method == SG_SESSION_PULL) {
+        generation = ((const Shardgrad__V1__PullRequest *)call->body)->generation;
         slices = ((const Shardgrad__V1__PullRequest *)call->body)->slices;
         versions = ((const Shardgrad__V1__PullResponse *)reply)->versions;
         n = ((const Shardgrad__V1__PullResponse *)reply)->n_versions;
     } else if (call->method == SG_SESSION_PUSH_PULL) {
+        generation = ((const Shardgrad__V1__PushRequest *)call->body)->generation;
         slices = ((const Shardgrad__V1__PushRequest *)call->body)->slices;
         versions = ((const Shardgrad__V1__PushPullResponse *)reply)->versions;
         n = ((const Shardgrad__V1__PushPullResponse *)reply)->n_versions;
@@ -133,7 +136,8 @@ static void take_data(sim *s, sim_worker *worker, const sim_call *call, const Pr
     for (size_t i = 0; i < n; i++) {
         memcpy(worker->values[slices[i]], data, elems_of(s, slices[i]) * sizeof(float));
         data += elems_of(s, slices[i]);
-        sim_oracle_pulled(s, worker->index, slices[i], versions[i], worker->values[slices[i]]);
+        if (generation == s->generation)
+            sim_oracle_pulled(s, worker->index, slices[i], versions[i], worker->values[slices[i]]);
     }
 }
 
@@ -161,9 +165,10 @@ static void done(sim *s, sim_worker *worker, const sg_session_action *action)
             worker->leave_status = action->status;
             sim_worker_end(s, worker, SG_OK, action->text == NULL ? "" : action->text);
         }
-    } else if (action->status == SG_LATE && s->scenario.backup > 0) {
-        if (sg_session_is_back(worker->session) && (worker->phase != SIM_DECLARING || action->task == worker->task))
-            sim_trainer_late(s, worker);
+    } else if (worker->phase == SIM_RESUMING && action->task != worker->task) {
+        return; /* it was under way before */
+    } else if ((action->status == SG_LATE || action->status == SG_ROLLED_BACK) && sg_session_is_back(worker->session)) {
+        sim_trainer_resume(s, worker);
     } else if (action->status != SG_OK) {
         sim_worker_end(s, worker, action->status, action->text);
     } else {

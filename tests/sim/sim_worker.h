@@ -47,8 +47,9 @@ void sim_worker_end(sim *s, sim_worker *worker, sg_status status, const char *te
 void sim_worker_advance(sim *s, sim_worker *worker);
 
 void sim_trainer_choose(sim *s, sim_worker *worker);
-/* It was too late for a step: it drops what it has, and joins again. */
-void sim_trainer_late(sim *s, sim_worker *worker);
+/* What was under way has ended, because the job went back or it was too late for a step: it drops what it has, and
+ * goes on with the step that it is given. */
+void sim_trainer_resume(sim *s, sim_worker *worker);
 /* A task has ended well. */
 void sim_trainer_done(sim *s, sim_worker *worker, const sg_session_action *action);
 /* The list that every worker declares; *n variables, names static. */

@@ -111,6 +111,23 @@ Test(session_back, a_declaration_that_is_under_way_begins_anew_by_itself)
     sg_session_action_deinit(&call);
 }
 
+Test(session_back, a_goodbye_that_is_under_way_is_said_in_the_next_generation)
+{
+    const uint64_t task = sg_session_leave(p.session, p.now_ms, UINT64_MAX);
+    sg_session_action leave = peer_take(&p, SG_SESSION_LEAVE);
+    cr_assert_eq(((const Shardgrad__V1__LeaveRequest *)leave.body)->generation, 1);
+    peer_fail(&p, &leave, SG_ROLLED_BACK, "generation 1 has passed, the job is in 2: say hello again");
+    sg_session_action hello = peer_take(&p, SG_SESSION_HELLO);
+    answer_hello(&hello, 2, "ps:2");
+    leave = peer_take(&p, SG_SESSION_LEAVE);
+    const Shardgrad__V1__LeaveRequest *request = (const Shardgrad__V1__LeaveRequest *)leave.body;
+    cr_assert_eq(request->generation, 2);
+    cr_assert_eq(request->incarnation, UINT64_C(2) << 32 | 9);
+    const Shardgrad__V1__LeaveResponse response = SHARDGRAD__V1__LEAVE_RESPONSE__INIT;
+    peer_answer(&p, &leave, &response.base);
+    peer_expect(&p, task, SG_OK);
+}
+
 Test(session_back, a_coordinator_that_never_comes_back_is_named)
 {
     peer_step(&p, 0);

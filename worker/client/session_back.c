@@ -1,9 +1,9 @@
 /* worker/client/session_back.c - back to an earlier step.
  *
  * When the job goes on in another generation, or a ps has fallen silent in a cluster that recovers, nothing that is
- * under way means anything any more: every task ends with ROLLED_BACK, save a declaration, which begins anew. The
- * session says hello again by itself, so that it keeps its place; it declares again when its owner is ready
- * (sg_session_resume), because values may come with that.
+ * under way means anything any more: every task ends with ROLLED_BACK, save a declaration, which begins anew, and a
+ * goodbye, which is said in the next generation. The session says hello again by itself, so that it keeps its place; it
+ * declares again when its owner is ready (sg_session_resume), because values may come with that.
  *
  * Where there are backup workers a step may be closed without this one: the same is done then, and what was under way
  * ends with LATE. The coordinator gives out another incarnation and lets it join as one who comes late.
@@ -71,7 +71,7 @@ sg_session_task *sg_session_back_task(const sg_session *session)
 static void tasks_end(sg_session *session, sg_status status)
 {
     for (sg_session_task *task = TAILQ_FIRST(&session->tasks); task != NULL;) {
-        if (task->kind == SG_SESSION_TASK_DECLARE && status != SG_FENCED) {
+        if (status != SG_FENCED && (task->kind == SG_SESSION_TASK_DECLARE || task->kind == SG_SESSION_TASK_LEAVE)) {
             task->attempt = 0;
             task = TAILQ_NEXT(task, link);
         } else {
@@ -120,10 +120,6 @@ void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text
 {
     if (session->failed != SG_OK || session->back == SG_SESSION_BACK_HELLO || session->back == SG_SESSION_FENCED)
         return;
-    if (session->leaving) { /* nobody waits for what it would still do */
-        sg_session_fail(session, SG_ROLLED_BACK, text);
-        return;
-    }
     char quoted[SG_ERROR_MESSAGE_BYTES];
     sg_session_log(session, SG_LOG_WARN, "rolled_back", "generation=%" PRIu64 " reason=%s", session->hello->generation,
                    sg_log_quote(text, quoted, sizeof quoted));
@@ -219,6 +215,7 @@ void sg_session_back_joined(sg_session *session, uint64_t now_ms, const Shardgra
     sg_session_task *task = sg_session_back_task(session);
     if (task != NULL)
         declare_again(session, task);
+    sg_session_leave_due(session);
 }
 
 void sg_session_hello_refused(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,

@@ -211,7 +211,7 @@ static void hopeless_drop(sg_session *session)
 void sg_session_leave_due(sg_session *session)
 {
     sg_session_task *task = session->leaving ? leave_task(session) : NULL;
-    if (task == NULL || task->n_requests > 0)
+    if (task == NULL || task->n_requests > 0 || (session->back == SG_SESSION_BACK_HELLO && session->failed == SG_OK))
         return;
     hopeless_drop(session);
     if (session->hello == NULL || session->back == SG_SESSION_FENCED ||
