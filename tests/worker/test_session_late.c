@@ -67,6 +67,23 @@ Test(session_late, it_keeps_its_lease_until_hello_is_answered)
     cr_assert_eq(sg_session_failed(p.session, NULL), SG_OK, "it was given up, and may be unknown by now");
 }
 
+Test(session_late, one_that_leaves_says_goodbye_when_it_has_joined_again)
+{
+    begin(1);
+    const sg_step step = peer_step(&p, 0);
+    push(&step);
+    too_late();
+    sg_session_action hello = peer_take(&p, SG_SESSION_HELLO);
+    const uint64_t task = sg_session_leave(p.session, p.now_ms, UINT64_MAX);
+    peer_drain(&p);
+    cr_assert_eq(peer_count(&p, SG_SESSION_LEAVE), 0, "the old one is given up, the new one not known yet");
+    peer_answer_well(&p, &hello, 0);
+    too_late(); /* the other ps says so, too: its push was under way */
+    sg_session_action leave = peer_take(&p, SG_SESSION_LEAVE);
+    peer_answer_well(&p, &leave, 0);
+    peer_expect(&p, task, SG_OK);
+}
+
 Test(session_late, without_backup_workers_a_version_that_is_gone_ends_its_op_alone)
 {
     begin(0);

@@ -207,12 +207,16 @@ static void hopeless_drop(sg_session *session)
     }
 }
 
-/* Nobody is told goodbye who was never met or whose job is over; a peer that stops still wants to hear it. */
+/* Nobody is told goodbye who was never met or whose job is over; a peer that stops still wants to hear it. One that is
+ * late says it with the incarnation that it is about to get: nobody would take the leave of the one that it gave up,
+ * and all would wait for the new one until its lease has run out. */
 void sg_session_leave_due(sg_session *session)
 {
     sg_session_task *task = session->leaving ? leave_task(session) : NULL;
     if (task == NULL || task->n_requests > 0 || (session->back == SG_SESSION_BACK_HELLO && session->failed == SG_OK))
         return;
+    if (session->back == SG_SESSION_BACK_HELLO && session->late != 0 && session->failed == SG_OK)
+        return; /* sg_session_back_joined goes on */
     hopeless_drop(session);
     if (session->hello == NULL || session->back == SG_SESSION_FENCED ||
         (session->failed != SG_OK && session->failed != SG_STOPPED))

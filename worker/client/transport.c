@@ -75,8 +75,9 @@ static sg_rpc_channel *channel_to(sg_client *client, sg_rpc_channel *old, const 
 
 void sg_transport_move(sg_client *client)
 {
-    if (client->data == NULL)
-        return; /* it has not joined: sg_transport_connect follows */
+    /* It has not joined: sg_transport_connect follows. Or Hello was answered while the channels are destroyed. */
+    if (client->data == NULL || client->closing)
+        return;
     sg_session_facts facts;
     sg_session_facts_get(client->session, &facts);
     client->coordinator_channel =
