@@ -17,21 +17,41 @@ static blasint blas_size(size_t n)
     return (blasint)n;
 }
 
+/* The part of an operand where a product begins, and how far its rows lie apart. */
+typedef struct operand {
+    bool transpose;
+    const float *first;
+    size_t stride;
+} operand;
+
+static void multiply(size_t m, size_t n, size_t k, operand a, operand b, bool accumulate, float *c)
+{
+    if (m == 0 || n == 0)
+        return;
+    if (k == 0) {
+        if (!accumulate)
+            memset(c, 0, m * n * sizeof(float));
+        return;
+    }
+    cblas_sgemm(CblasRowMajor, a.transpose ? CblasTrans : CblasNoTrans, b.transpose ? CblasTrans : CblasNoTrans,
+                blas_size(m), blas_size(n), blas_size(k), 1, a.first, blas_size(a.stride), b.first, blas_size(b.stride),
+                accumulate ? 1 : 0, c, blas_size(n));
+}
+
 static void gemm_rows(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,
                       const void *a, const void *b, bool accumulate, void *c)
 {
-    if (n_rows == 0 || n == 0)
-        return;
-    float *out = (float *)c + first * n;
-    if (k == 0) {
-        if (!accumulate)
-            memset(out, 0, n_rows * n * sizeof(float));
-        return;
-    }
-    const float *left = (const float *)a + (transpose_a ? first : first * k);
-    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-                blas_size(n_rows), blas_size(n), blas_size(k), 1, left, blas_size(transpose_a ? m : k), b,
-                blas_size(transpose_b ? k : n), accumulate ? 1 : 0, out, blas_size(n));
+    const operand left = {transpose_a, (const float *)a + (transpose_a ? first : first * k), transpose_a ? m : k};
+    const operand right = {transpose_b, b, transpose_b ? k : n};
+    multiply(n_rows, n, k, left, right, accumulate, (float *)c + first * n);
+}
+
+static void gemm_terms(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_terms,
+                       const void *a, const void *b, bool accumulate, void *c)
+{
+    const operand left = {transpose_a, (const float *)a + (transpose_a ? first * m : first), transpose_a ? m : k};
+    const operand right = {transpose_b, (const float *)b + (transpose_b ? first : first * n), transpose_b ? k : n};
+    multiply(m, n, n_terms, left, right, accumulate, c);
 }
 
 static void gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
@@ -211,7 +231,7 @@ static double get(const void *x, size_t index)
                                                 const void *dloss, bool accumulate, void *d)                           \
     { softmax_backward_loop(rows, cols, p, labels, dloss, accumulate, d); }                                            \
     static const sg_kernel table_##name_ = {                                                                           \
-        .name = "cpu_" #name_, .elem_bytes = sizeof(float), .gemm = gemm, .gemm_rows = gemm_rows,                      \
+        .name = "cpu_" #name_, .elem_bytes = sizeof(float), .gemm = gemm, .gemm_rows = gemm_rows, .gemm_terms = gemm_terms,                      \
         .bias_add = bias_add_##name_, .bias_add_relu = bias_add_relu_##name_, .relu = relu_##name_, .relu_backward = relu_backward_##name_,          \
         .column_sums = column_sums_##name_, .relu_backward_column_sums = relu_backward_column_sums_##name_,            \
         .softmax_cross_entropy = softmax_##name_, .softmax_cross_entropy_backward = softmax_backward_##name_,          \

@@ -30,6 +30,9 @@ typedef struct sg_kernel {
      * the last of several such calls begin and end at multiples of SG_KERNEL_BLOCK_ROWS, they give the bits of one. */
     void (*gemm_rows)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,
                       const void *a, const void *b, bool accumulate, void *c);
+    /* The same with terms [first, first + n_terms) of the sums over k alone. Sums in parts have bits of their own. */
+    void (*gemm_terms)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_terms,
+                       const void *a, const void *b, bool accumulate, void *c);
 
     /* y[r,c] += bias[c], in place; with relu: y = max(0, y + bias). */
     void (*bias_add)(size_t rows, size_t cols, const void *bias, void *y);

@@ -17,20 +17,40 @@ typedef SG_REAL real;
 #define TEXT(x)            #x
 #define TEXT_OF(x)         TEXT(x)
 
+/* op(a) is [m,k], op(b) [k,n] */
+typedef struct product {
+    bool transpose_a, transpose_b;
+    size_t m, n, k;
+    const real *a, *b;
+} product;
+
+/* Terms [first, end) of the sum that is element [i,j]. */
+static real sum_of(const product *p, size_t i, size_t j, size_t first, size_t end)
+{
+    real sum = 0;
+    for (size_t l = first; l < end; l++)
+        sum += p->a[p->transpose_a ? l * p->m + i : i * p->k + l] * p->b[p->transpose_b ? j * p->k + l : l * p->n + j];
+    return sum;
+}
+
 static void gemm_rows(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,
                       const void *a, const void *b, bool accumulate, void *c)
 {
-    const real *left = a;
-    const real *right = b;
+    const product p = {transpose_a, transpose_b, m, n, k, a, b};
     real *out = c;
-    for (size_t i = first; i < first + n_rows; i++) {
-        for (size_t j = 0; j < n; j++) {
-            real sum = 0;
-            for (size_t l = 0; l < k; l++)
-                sum += left[transpose_a ? l * m + i : i * k + l] * right[transpose_b ? j * k + l : l * n + j];
-            out[i * n + j] = accumulate ? out[i * n + j] + sum : sum;
-        }
-    }
+    for (size_t i = first; i < first + n_rows; i++)
+        for (size_t j = 0; j < n; j++)
+            out[i * n + j] = (accumulate ? out[i * n + j] : 0) + sum_of(&p, i, j, 0, k);
+}
+
+static void gemm_terms(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_terms,
+                       const void *a, const void *b, bool accumulate, void *c)
+{
+    const product p = {transpose_a, transpose_b, m, n, k, a, b};
+    real *out = c;
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            out[i * n + j] = (accumulate ? out[i * n + j] : 0) + sum_of(&p, i, j, first, first + n_terms);
 }
 
 static void gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
@@ -170,6 +190,7 @@ const sg_kernel *TABLE_OF_THIS_TYPE(void)
         .elem_bytes = sizeof(real),
         .gemm = gemm,
         .gemm_rows = gemm_rows,
+        .gemm_terms = gemm_terms,
         .bias_add = bias_add,
         .bias_add_relu = bias_add_relu,
         .relu = relu,

@@ -54,9 +54,9 @@ static void step_local(bench *b)
     check(sg_local_step(b->local, b->n_local_steps++, &step, &err), &err);
 }
 
-static sg_status before_read(void *user, size_t variable, sg_error *err)
+static sg_status before_read(void *user, const sg_range *part, sg_error *err)
 {
-    return sg_exchange_wait(((bench *)user)->exchange, variable, err);
+    return sg_exchange_wait(((bench *)user)->exchange, part, err);
 }
 
 static sg_status on_loss(void *user, const sg_step *step, sg_error *err)

@@ -106,6 +106,36 @@ static void rows_of(const sg_kernel *kernel, int flags, size_t first, size_t n_r
     array_free(&whole);
 }
 
+/* Terms [0, cut) and the others one after the other are the whole product. */
+static void terms_of(const sg_kernel *kernel, int flags, size_t cut)
+{
+    enum { m = 19, n = 70, k = 133 };
+    array a = array_make("a", (size_t)m * k, 1);
+    array b = array_make("b", (size_t)k * n, 1);
+    array c = array_make("c", (size_t)m * n, 1);
+    kernel->gemm_terms(flags & 1, flags & 2, m, n, k, 0, cut, a.f, b.f, flags & 4, c.f);
+    kernel->gemm_terms(flags & 1, flags & 2, m, n, k, cut, k - cut, a.f, b.f, true, c.f);
+    sg_kernel_ref_double()->gemm(flags & 1, flags & 2, m, n, k, a.d, b.d, flags & 4, c.d);
+    assert_near(kernel, "gemm_terms", &c, 2e-7 * (1 + k));
+    array_free(&a);
+    array_free(&b);
+    array_free(&c);
+}
+
+static void check_gemm_terms(const sg_kernel *kernel)
+{
+    static const size_t cuts[] = {0, 1, 64, 77, 133};
+    for (size_t i = 0; i < SG_ARRAY_LEN(cuts); i++)
+        for (int flags = 0; flags < 8; flags++)
+            terms_of(kernel, flags, cuts[i]);
+}
+
+Test(kernel, sums_in_two_parts_are_those_of_the_whole_product)
+{
+    sg_kernel_cpu_set_threads(1);
+    for_each_table(check_gemm_terms);
+}
+
 static void check_gemm_rows(const sg_kernel *kernel)
 {
     for (int flags = 0; flags < 8; flags++) {

@@ -97,6 +97,41 @@ Test(layers, a_single_row_works)
     network_free(&n);
 }
 
+/* A weight that is read in blocks of 16384 rows. */
+typedef struct tall {
+    double *x, *dx, *w, *dw, *b;
+} tall;
+
+enum { tall_inputs = 40000, block_end = 16384 };
+
+static sg_tensor *tall_pass(sg_tape *tape, void *user)
+{
+    tall *t = user;
+    static const uint32_t labels[] = {3};
+    sg_tensor *x = sg_tape_variable(tape, t->x, t->dx, 2, (uint64_t[]){1, tall_inputs});
+    sg_tensor *w = sg_tape_variable(tape, t->w, t->dw, 2, (uint64_t[]){tall_inputs, classes});
+    sg_tensor *b = sg_tape_variable(tape, t->b, NULL, 1, (uint64_t[]){classes});
+    return sg_softmax_cross_entropy_forward(tape, sg_dense_forward(tape, x, w, b, SG_DENSE_LINEAR), labels, 1);
+}
+
+Test(layers, gradients_of_a_layer_that_is_computed_in_blocks_are_slopes)
+{
+    tall t = {.x = sg_fixture_noise("x", tall_inputs),
+              .dx = sg_fixture_noise("dx", tall_inputs),
+              .w = sg_fixture_noise("w", (size_t)tall_inputs * classes),
+              .dw = sg_fixture_noise("dw", (size_t)tall_inputs * classes),
+              .b = sg_fixture_noise("b", classes)};
+    for (size_t i = 0; i < tall_inputs; i++)
+        t.x[i] *= 0.01; /* the probabilities are neither 0 nor 1 */
+    static const size_t firsts[] = {0, block_end - 2, tall_inputs - 4};
+    for (size_t i = 0; i < SG_ARRAY_LEN(firsts); i++) {
+        sg_fixture_check_gradient(tall_pass, &t, t.x + firsts[i], t.dx + firsts[i], 4, "x");
+        const size_t first = firsts[i] * classes;
+        sg_fixture_check_gradient(tall_pass, &t, t.w + first, t.dw + first, (size_t)4 * classes, "w");
+    }
+    free(t.x), free(t.dx), free(t.w), free(t.dw), free(t.b);
+}
+
 /* A square weight that is used by two layers, and twice in the sum that is the loss of a one-column output. */
 typedef struct shared {
     double *w, *dw, *b, *db;

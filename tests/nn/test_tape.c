@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/status.h"
 #include "tests/nn/fixture.h"
+#include "worker/nn/initializer.h"
 
 TestSuite(tape, .timeout = 10);
 
@@ -466,6 +468,88 @@ Test(tape, the_gradient_of_a_large_weight_comes_in_parts_from_the_first_row_to_t
     cr_assert(memcmp(got.gradient, want, sizeof got.gradient) == 0, "a part was handed out before it was written");
     sg_tape_destroy(tape);
     free(x), free(w), free(b), free(dw), free(want);
+}
+
+/* A weight whose values come as they are asked for, and are no numbers before. */
+typedef struct late {
+    float *weight, *source; /* [n_inputs, n_outputs] */
+    size_t n_elems, n_parts, fails_at;
+} late;
+
+static sg_status bring(void *user, const sg_tensor *variable, size_t first, size_t n_elems, sg_error *err)
+{
+    late *l = user;
+    if (variable->tag != 0)
+        return SG_OK;
+    cr_assert(first == l->n_elems && n_elems > 0 && n_elems % n_outputs == 0, "%zu elements from %zu on after %zu",
+              n_elems, first, l->n_elems);
+    if (l->n_parts++ == l->fails_at)
+        return sg_error_set(err, SG_PEER_LOST, "lost");
+    memcpy(l->weight + first, l->source + first, n_elems * sizeof(float));
+    l->n_elems += n_elems;
+    return SG_OK;
+}
+
+static float *float_noise(const char *name, size_t n)
+{
+    float *x = sg_xcalloc(n, sizeof *x);
+    sg_initializer_uniform(11, name, 1, 0, n, x);
+    return x;
+}
+
+/* [2, n_outputs], or NULL */
+static sg_tensor *forward_late(sg_tape *tape, late *l, const float *x, float *bias)
+{
+    memset(l->weight, 0xff, (size_t)n_inputs * n_outputs * sizeof(float));
+    l->n_elems = l->n_parts = 0;
+    sg_tape_begin(tape);
+    sg_tape_listen_to_reads(tape, bring, l);
+    sg_tensor *w = sg_tape_variable(tape, l->weight, NULL, 2, (uint64_t[]){n_inputs, n_outputs});
+    sg_tensor *b = sg_tape_variable(tape, bias, NULL, 1, (uint64_t[]){n_outputs});
+    b->tag = 1;
+    return sg_dense_forward(tape, sg_tape_input(tape, x, 2, (uint64_t[]){2, n_inputs}), w, b, SG_DENSE_LINEAR);
+}
+
+Test(tape, a_large_weight_is_read_in_parts_each_when_it_was_asked_for)
+{
+    const sg_kernel *const kernels[] = {sg_kernel_ref_float(), sg_kernel_cpu()};
+    late l = {.weight = sg_xcalloc((size_t)n_inputs * n_outputs, sizeof(float)),
+              .source = float_noise("w", (size_t)n_inputs * n_outputs),
+              .fails_at = SIZE_MAX};
+    float *x = float_noise("x", (size_t)2 * n_inputs), *b = float_noise("b", n_outputs);
+    double *xd = sg_fixture_noise("x", (size_t)2 * n_inputs), *wd = sg_fixture_noise("w", (size_t)n_inputs * n_outputs);
+    double *want = sg_fixture_noise("b", (size_t)2 * n_outputs);
+    sg_kernel_ref_double()->gemm(false, false, 2, n_outputs, n_inputs, xd, wd, false, want);
+    for (size_t k = 0; k < SG_ARRAY_LEN(kernels); k++) {
+        sg_tape *tape = sg_tape_create(kernels[k]);
+        const sg_tensor *y = forward_late(tape, &l, x, b);
+        cr_assert(y && l.n_parts > 1 && l.n_elems == (size_t)n_inputs * n_outputs);
+        for (size_t i = 0; i < y->n_elems; i++)
+            cr_assert_float_eq(sg_tape_get(tape, y, i), want[i] + (double)b[i % n_outputs], 1e-4, "of %s, element %zu",
+                               kernels[k]->name, i);
+        sg_tape_destroy(tape);
+    }
+    free(l.weight), free(l.source), free(x), free(b), free(xd), free(wd), free(want);
+}
+
+Test(tape, a_part_that_does_not_come_fails_the_pass)
+{
+    late l = {.weight = sg_xcalloc((size_t)n_inputs * n_outputs, sizeof(float)),
+              .source = float_noise("w", (size_t)n_inputs * n_outputs),
+              .fails_at = 1};
+    float *x = float_noise("x", (size_t)2 * n_inputs), *b = float_noise("b", n_outputs);
+    sg_error err;
+    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+    cr_assert_null(forward_late(tape, &l, x, b));
+    cr_assert(sg_tape_check(tape, &err) == SG_PEER_LOST && l.n_parts == 2);
+    sg_tape_begin(tape);
+    cr_assert(sg_dense_forward(tape, sg_tape_input(tape, x, 2, (uint64_t[]){2, n_inputs}),
+                               sg_tape_variable(tape, l.source, NULL, 2, (uint64_t[]){n_inputs, n_outputs}),
+                               sg_tape_variable(tape, b, NULL, 1, (uint64_t[]){n_outputs}), SG_DENSE_LINEAR),
+              "the next pass was listened to");
+    cr_assert(l.n_parts == 2);
+    sg_tape_destroy(tape);
+    free(l.weight), free(l.source), free(x), free(b);
 }
 
 static void backward_that_fails(sg_tape *tape, const void *state, sg_tensor *output)

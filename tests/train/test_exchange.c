@@ -85,6 +85,12 @@ static void send(setting *s, size_t variable, float gradient, bool left_out)
     cr_assert_eq(sg_exchange_send(s->exchange, &all, left_out, &err), SG_OK, "%s", err.message);
 }
 
+static sg_status wait_for(setting *s, size_t variable)
+{
+    const sg_range all = {.variable = (uint32_t)variable, .n_elems = s->variables[variable].shape[0]};
+    return sg_exchange_wait(s->exchange, &all, NULL);
+}
+
 static void expect_values(const setting *s, size_t variable, float wanted)
 {
     for (size_t i = 0; i < s->variables[variable].shape[0]; i++)
@@ -103,9 +109,9 @@ Test(exchange, what_was_waited_for_has_its_next_value)
         send(s, small, 2, false);
         send(s, large, 3, false);
         cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
-        cr_assert_eq(sg_exchange_wait(s->exchange, fixed, NULL), SG_OK, "nothing of it is under way");
+        cr_assert_eq(wait_for(s, fixed), SG_OK, "nothing of it is under way");
         for (size_t i = 0; i < n_variables; i++) {
-            cr_assert_eq(sg_exchange_wait(s->exchange, i, NULL), SG_OK);
+            cr_assert_eq(wait_for(s, i), SG_OK);
             expect_values(s, i, (const float[]){-3, -2, 0, -1}[i] * (float)step);
         }
     }
@@ -143,7 +149,7 @@ Test(exchange, a_large_variable_goes_slice_by_slice_as_its_parts_are_final)
         send(s, small, 2, false);
         send(s, other, 1, false);
         cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
-        cr_assert_eq(sg_exchange_wait(s->exchange, large, NULL), SG_OK);
+        cr_assert_eq(wait_for(s, large), SG_OK);
         for (size_t i = 0; i < SG_ARRAY_LEN(ends); i++)
             expect_large(s, i == 0 ? 0 : ends[i - 1], ends[i], -(float)(i + 1) * (float)step);
         cr_assert_eq(sg_exchange_finish(s->exchange, NULL), SG_OK);
@@ -208,6 +214,45 @@ static void *declare_and_begin(void *user)
     declare(user);
     begin(user);
     return NULL;
+}
+
+static void send_rest(setting *s, uint64_t first)
+{
+    send_part(s, first, n_large - first, 3, false);
+    send(s, small, 2, false);
+    send(s, other, 1, false);
+    cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
+}
+
+/* Of two workers one pushes the second part of the variable later: no value of it can be there before. */
+Test(exchange, who_waits_for_a_part_does_not_wait_for_the_rest)
+{
+    static const char *const set[] = {"ps=[127.0.0.1:0]", "workers=2", NULL};
+    enum { cut = 16 * 1024 };
+    setting *s = setting_open(set);
+    static setting peer;
+    peer = (setting){.set = set};
+    peer.j = s->j;
+    peer.ps = s->ps;
+    open_worker(&peer, 1);
+    pthread_t thread;
+    pthread_create(&thread, NULL, declare_and_begin, &peer);
+    declare(s);
+    begin(s);
+    pthread_join(thread, NULL);
+    send_part(&peer, 0, cut, 3, false);
+    send_part(s, 0, cut, 3, false);
+    send_rest(s, cut);
+    cr_assert_eq(sg_exchange_wait(s->exchange, &(sg_range){large, 5, 2000}, NULL), SG_OK);
+    cr_assert_eq(sg_exchange_wait(s->exchange, &(sg_range){large, 2000, cut - 2000}, NULL), SG_OK);
+    expect_large(s, 0, cut, -3);
+    expect_large(s, cut, n_large, 0);
+    send_rest(&peer, cut);
+    cr_assert_eq(sg_exchange_wait(s->exchange, &(sg_range){large, cut - 1, n_large - cut + 1}, NULL), SG_OK);
+    expect_large(s, 0, n_large, -3);
+    sg_exchange_destroy(peer.exchange);
+    sg_client_close(peer.client);
+    setting_close(s);
 }
 
 /* The other worker takes part in the step and never pushes, so that nothing comes back. */

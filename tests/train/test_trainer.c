@@ -50,6 +50,25 @@ Test(trainer, one_worker_gives_the_parameters_of_training_in_one_process_bit_for
     }
 }
 
+/* Values of the second layer's weight are waited for in parts. */
+Test(trainer, a_large_weight_gets_the_bits_of_training_in_one_process)
+{
+    static const char *const slices[] = {"slice_bytes=64KiB", "slice_bytes=1MiB"};
+    for (size_t i = 0; i < SG_ARRAY_LEN(slices); i++) {
+        const char *const set[] = {"model.hidden=[600, 512]", "train.epochs=1", slices[i], NULL};
+        job j;
+        job_init(&j, "update: {rule: momentum, learning_rate: 0.01}\n", set);
+        sg_summary local;
+        train_local(&j, &local);
+        cluster_result cluster;
+        train(&j, 2, 1, set, &cluster);
+        cr_assert_str_eq(cluster.summary.parameters_sha256, local.parameters_sha256, "%s", slices[i]);
+        cr_assert_str_neq(local.parameters_sha256, local.initial_parameters_sha256);
+        cluster_result_deinit(&cluster);
+        job_deinit(&j);
+    }
+}
+
 /* A rate at which gradients, then losses stop being finite: what is left out is the same with and without a ps. */
 Test(trainer, one_worker_diverges_as_training_in_one_process_does)
 {

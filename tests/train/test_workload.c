@@ -159,9 +159,10 @@ static sg_status note(course *c, const char *what, sg_error *err)
     return c->fails_at != NULL && strcmp(c->fails_at, what) == 0 ? sg_error_set(err, SG_STOPPED, "at %s", what) : SG_OK;
 }
 
-static sg_status note_read(void *user, size_t variable, sg_error *err)
+static sg_status note_read(void *user, const sg_range *part, sg_error *err)
 {
-    return note(user, (char[]){'r', (char)('0' + variable), 0}, err);
+    cr_assert(part->first_elem == 0 && part->n_elems > 0);
+    return note(user, (char[]){'r', (char)('0' + part->variable), 0}, err);
 }
 
 static sg_status note_loss(void *user, const sg_step *step, sg_error *err)

@@ -96,10 +96,6 @@ sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index)
         return NULL;
     if (model->tensors[index])
         return model->tensors[index];
-    sg_error error;
-    sg_status status = model->before_read ? model->before_read(model->user, index, &error) : SG_OK;
-    if (status != SG_OK)
-        return sg_tape_fail(tape, status, "%s", error.message);
     const sg_variable *variable = &model->variables[index];
     sg_tensor *tensor = sg_tape_variable(tape, variable->value, variable->frozen ? NULL : variable->gradient,
                                          variable->rank, variable->shape);

@@ -32,11 +32,6 @@ struct sg_model {
     size_t n_variables;
     uint64_t inputs, classes;
 
-    /* Called before a forward pass reads variable `index`, if it is set; a failure becomes the tape's. It is where
-     * values that come later than the step begins are waited for. */
-    sg_status (*before_read)(void *user, size_t index, sg_error *err);
-    void *user;
-
     sg_tensor **tensors; /* [n_variables], of the pass that is made; NULL: not asked for yet */
 
     /* of the kind of model */
@@ -62,8 +57,7 @@ sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs,
 SG_MUST_USE sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape,
                                             sg_error *err);
 /* Variable `index` as a tensor of the pass, with the index as its tag; NULL after a failure. The one place where a
- * forward pass gets a variable: each is asked for right before the layer that reads it. Layers that share a variable
- * get the same tensor, so that its gradient is the sum over them. */
+ * forward pass gets a variable: layers that share one get the same tensor, so that its gradient is the sum. */
 sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index);
 
 /* mlp.c: dense layers with relu between them, variables dense0.weight [in, out], dense0.bias [out], dense1... */

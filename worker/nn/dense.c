@@ -1,9 +1,13 @@
 /* worker/nn/dense.c - the fully connected layer, bias and relu fused into the passes around the matrix products. */
 #include "worker/nn/layers.h"
 
-/* The gradient of a larger weight is written in blocks of at least so much, each final before the next is begun. They
- * depend on the shape alone: so whoever listens, results are the same. */
+/* A larger weight is read, and its gradient written, in blocks of rows of about so much: the one where the next rows
+ * may still be on their way, the other so that the first may be while the next are computed. They depend on the shape
+ * alone: so whoever listens, results are the same. */
 #define BLOCK_BYTES ((size_t)512 << 10)
+
+/* With fewer in a block, adding up costs too much. */
+#define MIN_TERMS ((size_t)128)
 
 typedef struct dense {
     sg_tensor *x, *weight, *bias;
@@ -54,6 +58,32 @@ static void dense_backward_weight(sg_tape *tape, const void *state, sg_tensor *y
     }
 }
 
+/* How many rows of the weight, from `first` on, are read at once. Rather fewer than BLOCK_BYTES than more, so that
+ * blocks of wide and narrow rows alike end where slices do or before; no small one remains for the end. */
+static size_t block_terms(const sg_kernel *kernel, const sg_tensor *weight, size_t first)
+{
+    const size_t n_left = weight->shape[0] - first;
+    const size_t row_bytes = weight->shape[1] * kernel->elem_bytes;
+    const size_t n = row_bytes && BLOCK_BYTES / row_bytes > MIN_TERMS ? BLOCK_BYTES / row_bytes : MIN_TERMS;
+    return n_left < n + n / 2 ? n_left : n;
+}
+
+/* y = x * weight; without inputs it is 0. */
+static void multiply(sg_tape *tape, const sg_tensor *x, const sg_tensor *weight, sg_tensor *y)
+{
+    const sg_kernel *kernel = sg_tape_kernel(tape);
+    const size_t inputs = weight->shape[0], outputs = weight->shape[1];
+    size_t first = 0;
+    do {
+        const size_t n = block_terms(kernel, weight, first);
+        if (!sg_tape_may_read(tape, weight, first * outputs, n * outputs))
+            return;
+        kernel->gemm_terms(false, false, x->shape[0], outputs, inputs, first, n, x->value, weight->value, first > 0,
+                           y->value);
+        first += n;
+    } while (first < inputs);
+}
+
 static bool shapes_fit(const sg_tensor *x, const sg_tensor *weight, const sg_tensor *bias)
 {
     return x->rank == 2 && weight->rank == 2 && bias->rank == 1 && x->shape[1] == weight->shape[0] &&
@@ -76,9 +106,11 @@ sg_tensor *sg_dense_forward(sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_t
     sg_tensor *y = sg_tape_output(tape, 2, (uint64_t[]){x->shape[0], weight->shape[1]}, needs_gradient);
     if (!y)
         return NULL;
+    if (sg_tape_may_read(tape, x, 0, x->n_elems))
+        multiply(tape, x, weight, y);
+    if (!sg_tape_may_read(tape, bias, 0, bias->n_elems))
+        return NULL;
     const sg_kernel *kernel = sg_tape_kernel(tape);
-    kernel->gemm(false, false, x->shape[0], weight->shape[1], weight->shape[0], x->value, weight->value, false,
-                 y->value);
     if (activation == SG_DENSE_RELU)
         kernel->bias_add_relu(y->shape[0], y->shape[1], bias->value, y->value);
     else

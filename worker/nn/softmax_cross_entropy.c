@@ -45,7 +45,7 @@ sg_tensor *sg_softmax_cross_entropy_forward(sg_tape *tape, sg_tensor *logits, co
     sg_tensor *loss = sg_tape_output(tape, 0, NULL, logits->needs_gradient);
     cross_entropy state = {.logits = logits, .labels = labels};
     state.probabilities = sg_tape_alloc(tape, logits->n_elems * sg_tape_kernel(tape)->elem_bytes);
-    if (!loss || !state.probabilities)
+    if (!loss || !state.probabilities || !sg_tape_may_read(tape, logits, 0, logits->n_elems))
         return NULL;
     sg_tape_kernel(tape)->softmax_cross_entropy(logits->shape[0], logits->shape[1], logits->value, labels,
                                                 state.probabilities, loss->value);

@@ -26,6 +26,11 @@ typedef struct listener {
     void *user;
 } listener;
 
+typedef struct reads {
+    sg_tape_read_fn before; /* NULL: all values are there */
+    void *user;
+} reads;
+
 typedef struct step {
     struct step *earlier;
     sg_tensor *output;
@@ -42,8 +47,9 @@ struct sg_tape {
     variable *last_variable;
     uint32_t backward_pass; /* number of the backward pass under way, or of the last one since begin */
     bool had_last;          /* that was the last one, by the user's word */
-    listener listener;      /* of the backward pass under way */
-    sg_error error;         /* code SG_OK: none */
+    reads reads;
+    listener listener; /* of the backward pass under way */
+    sg_error error;    /* code SG_OK: none */
 };
 
 sg_tape *sg_tape_create(const sg_kernel *kernel)
@@ -69,7 +75,13 @@ void sg_tape_begin(sg_tape *tape)
     tape->last_variable = NULL;
     tape->backward_pass = 0;
     tape->had_last = false;
+    tape->reads = (reads){0};
     tape->error.code = SG_OK;
+}
+
+void sg_tape_listen_to_reads(sg_tape *tape, sg_tape_read_fn before_read, void *user)
+{
+    tape->reads = (reads){.before = before_read, .user = user};
 }
 
 const sg_kernel *sg_tape_kernel(const sg_tape *tape)
@@ -108,6 +120,18 @@ void *sg_tape_alloc(sg_tape *tape, size_t n_bytes)
     return bytes ? bytes
                  : sg_tape_fail(tape, SG_EXHAUSTED, "no memory for %zu bytes of a forward pass; use a smaller batch",
                                 n_bytes);
+}
+
+bool sg_tape_may_read(sg_tape *tape, const sg_tensor *input, size_t first, size_t n_elems)
+{
+    SG_ASSERT(n_elems <= input->n_elems && first <= input->n_elems - n_elems);
+    if (tape->error.code != SG_OK || !tape->reads.before || !input->is_variable)
+        return tape->error.code == SG_OK;
+    sg_error error;
+    sg_status status = tape->reads.before(tape->reads.user, input, first, n_elems, &error);
+    if (status != SG_OK)
+        sg_tape_fail(tape, status, "%s", error.message);
+    return status == SG_OK;
 }
 
 /* A tensor without value, at the start of n_struct_bytes of zeros. */

@@ -61,6 +61,13 @@ void sg_tape_destroy(sg_tape *tape); /* NULL is fine */
 /* Forgets the last pass, its tensors and its error. */
 void sg_tape_begin(sg_tape *tape);
 
+/* For values that come later than the pass begins: until the next sg_tape_begin, `before_read` is called right before
+ * a layer reads elements [first, first + n_elems) of a variable's value. Mostly these are all; a large one may be read
+ * in parts, from its first element to its last. Each layer that reads it asks anew. A failure becomes the pass's. */
+typedef sg_status (*sg_tape_read_fn)(void *user, const sg_tensor *variable, size_t first, size_t n_elems,
+                                     sg_error *err);
+void sg_tape_listen_to_reads(sg_tape *tape, sg_tape_read_fn before_read, void *user);
+
 /* Memory of the caller that holds data; must stay as it is until the pass is over. No gradient. */
 sg_tensor *sg_tape_input(sg_tape *tape, const void *value, uint32_t rank, const uint64_t *shape);
 /* A variable; gradient NULL: frozen. To use one twice, use the tensor twice: the gradients add up. */
@@ -92,6 +99,9 @@ void *sg_tape_fail(sg_tape *tape, sg_status code, const char *format, ...) SG_PR
 
 /* A tensor for a layer's result, value not filled in; NULL after a failure. */
 sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, bool needs_gradient);
+/* A layer's first function asks so before it reads these elements of an input's value, which may come only now. False
+ * after a failure. */
+bool sg_tape_may_read(sg_tape *tape, const sg_tensor *input, size_t first, size_t n_elems);
 /* Memory until the next sg_tape_begin, 64-byte aligned, not zeroed; NULL after a failure. */
 void *sg_tape_alloc(sg_tape *tape, size_t n_bytes);
 

@@ -13,8 +13,9 @@ typedef struct variable {
     uint64_t n_elems;
     bool trained;
     /* of this step */
-    uint64_t n_gathered;   /* elements that were gathered, or sent already */
-    size_t n_ops, last_op; /* the ops in which it travels are among the n_ops up to last_op; 0: none */
+    uint64_t n_gathered; /* elements that were gathered, or sent already */
+    uint64_t n_sent;     /* that are under way, or came back */
+    size_t *op_of_slice; /* for each slice of them: the index of the op in which it travels */
 } variable;
 
 struct sg_exchange {
@@ -22,6 +23,7 @@ struct sg_exchange {
     uint64_t slice_elems;
     variable *variables; /* [n_variables] */
     size_t n_variables;
+    size_t *op_of_slice; /* of all variables */
 
     sg_step step;
     bool left_out;
@@ -49,6 +51,12 @@ sg_exchange *sg_exchange_create(sg_client *client, const sg_variable *variables,
         n_slices += (size_t)(x->variables[i].n_elems / x->slice_elems) + 1;
     }
     x->ops = sg_xcalloc(n_slices, sizeof(sg_op *));
+    x->op_of_slice = sg_xcalloc(n_slices, sizeof(*x->op_of_slice));
+    size_t first = 0;
+    for (size_t i = 0; i < n_variables; i++) {
+        x->variables[i].op_of_slice = x->op_of_slice + first;
+        first += (size_t)(x->variables[i].n_elems / x->slice_elems) + 1;
+    }
     return x;
 }
 
@@ -63,7 +71,7 @@ void sg_exchange_reset(sg_exchange *x)
     }
     x->n_ops = x->n_gathered = x->gathered_bytes = 0;
     for (size_t i = 0; i < x->n_variables; i++)
-        x->variables[i].n_ops = 0;
+        x->variables[i].n_sent = 0;
 }
 
 void sg_exchange_destroy(sg_exchange *x)
@@ -73,6 +81,7 @@ void sg_exchange_destroy(sg_exchange *x)
     sg_exchange_reset(x);
     free(x->variables);
     free(x->gathered);
+    free(x->op_of_slice);
     free(x->ops);
     free(x);
 }
@@ -98,8 +107,9 @@ static sg_status send_gathered(sg_exchange *x, sg_error *err)
         return status;
     for (size_t i = 0; i < x->n_gathered; i++) {
         variable *v = &x->variables[x->gathered[i].variable];
-        v->n_ops = v->n_ops == 0 ? 1 : v->n_ops + x->n_ops - v->last_op;
-        v->last_op = x->n_ops;
+        for (; v->n_sent < v->n_gathered; v->n_sent += x->slice_elems)
+            v->op_of_slice[v->n_sent / x->slice_elems] = x->n_ops;
+        v->n_sent = v->n_gathered;
     }
     x->n_ops++;
     x->n_gathered = 0;
@@ -154,13 +164,15 @@ static sg_status end_op(sg_exchange *x, size_t index, sg_error *err)
     return status;
 }
 
-sg_status sg_exchange_wait(sg_exchange *x, size_t index, sg_error *err)
+sg_status sg_exchange_wait(sg_exchange *x, const sg_range *part, sg_error *err)
 {
-    SG_ASSERT(index < x->n_variables);
-    variable *v = &x->variables[index];
+    const uint64_t part_end = part->first_elem + part->n_elems;
+    SG_ASSERT(part->variable < x->n_variables && part_end <= x->variables[part->variable].n_elems);
+    const variable *v = &x->variables[part->variable];
+    const uint64_t end = part_end < v->n_sent ? part_end : v->n_sent;
     sg_status status = SG_OK;
-    for (; v->n_ops > 0 && status == SG_OK; v->n_ops--)
-        status = end_op(x, v->last_op + 1 - v->n_ops, err);
+    for (uint64_t i = part->first_elem / x->slice_elems; i * x->slice_elems < end && status == SG_OK; i++)
+        status = end_op(x, v->op_of_slice[i], err);
     return status;
 }
 
@@ -173,6 +185,6 @@ sg_status sg_exchange_finish(sg_exchange *x, sg_error *err)
     }
     x->n_ops = 0;
     for (size_t i = 0; i < x->n_variables; i++)
-        x->variables[i].n_ops = 0;
+        x->variables[i].n_sent = 0;
     return SG_OK;
 }

@@ -1,9 +1,9 @@
 /* worker/train/exchange.h - gradients and values that travel while the model computes.
  *
  * A variable is sent as soon as its gradient is final, the last layers first, a large one slice by slice, and its next
- * value is waited for only when the next forward pass is about to read it. One step:
+ * value is waited for only when the next forward pass is about to read it, a large one part by part. One step:
  *
- *     sg_exchange_wait      for each variable, right before the forward pass reads it
+ *     sg_exchange_wait      for each variable, or part of one, right before the forward pass reads it
  *     sg_exchange_finish    when the loss is known: the step before is over, all its values are there
  *     sg_exchange_begin     nothing was sent of this step yet
  *     sg_exchange_send      for each variable that is not frozen, or part of one, when its gradient is final and its
@@ -35,8 +35,8 @@ void sg_exchange_begin(sg_exchange *exchange, const sg_step *step);
 SG_MUST_USE sg_status sg_exchange_send(sg_exchange *exchange, const sg_range *part, bool left_out, sg_error *err);
 SG_MUST_USE sg_status sg_exchange_flush(sg_exchange *exchange, sg_error *err);
 
-/* Until the variable's value is that of the next step; at once if nothing of it is under way. */
-SG_MUST_USE sg_status sg_exchange_wait(sg_exchange *exchange, size_t variable, sg_error *err);
+/* Until the values of this part are those of the next step; at once if nothing of it is under way. */
+SG_MUST_USE sg_status sg_exchange_wait(sg_exchange *exchange, const sg_range *part, sg_error *err);
 /* The same for all. */
 SG_MUST_USE sg_status sg_exchange_finish(sg_exchange *exchange, sg_error *err);
 

@@ -116,10 +116,10 @@ static sg_status finish_sent(sg_trainer *t, sg_error *err)
     return SG_OK;
 }
 
-static sg_status before_read(void *user, size_t variable, sg_error *err)
+static sg_status before_read(void *user, const sg_range *part, sg_error *err)
 {
     sg_trainer *t = user;
-    return sg_exchange_wait(t->exchange, variable, err);
+    return sg_exchange_wait(t->exchange, part, err);
 }
 
 static sg_status on_loss(void *user, const sg_step *step, sg_error *err)

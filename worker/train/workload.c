@@ -110,6 +110,14 @@ static void tell_non_finite(sg_workload *w, const sg_step *step, const char *wha
                     n, step->number, sg_log_quote(what, quoted, sizeof quoted));
 }
 
+/* An sg_tape_read_fn. */
+static sg_status ask_for(void *user, const sg_tensor *variable, size_t first, size_t n_elems, sg_error *err)
+{
+    const sg_workload_hooks *hooks = user;
+    return hooks->before_read(
+        hooks->user, &(sg_range){.variable = (uint32_t)variable->tag, .first_elem = first, .n_elems = n_elems}, err);
+}
+
 /* A backward pass, whose gradients are looked at while they are in the cache. */
 typedef struct way_back {
     sg_workload *workload;
@@ -158,10 +166,9 @@ sg_status sg_workload_gradient(sg_workload *w, sg_step *step, uint64_t next, con
     const sg_batch *batch = sg_batches_get(w->batches, step->number, step->rank, step->size);
     sg_batches_expect(w->batches, next, step->rank, step->size);
     sg_tape_begin(w->tape);
-    w->model->before_read = hooks->before_read;
-    w->model->user = hooks->user;
+    if (hooks->before_read != NULL)
+        sg_tape_listen_to_reads(w->tape, ask_for, (void *)(uintptr_t)hooks);
     sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows);
-    w->model->before_read = NULL;
     sg_tensor *mean = sg_softmax_cross_entropy_forward(w->tape, logits, batch->labels, batch->n_rows);
     sg_status status = sg_tape_check(w->tape, err);
     if (status != SG_OK)

@@ -42,8 +42,8 @@ uint64_t sg_workload_steps_per_epoch(const sg_config *config, uint64_t n_example
 /* What is done with variables while a gradient is computed; any may be NULL. Each is called on the calling thread, and
  * a failure ends the computation. */
 typedef struct sg_workload_hooks {
-    /* Right before the forward pass reads a variable, for each. */
-    sg_status (*before_read)(void *user, size_t variable, sg_error *err);
+    /* Right before the forward pass reads a variable, or the next part of a large one (see sg_tape_read_fn). */
+    sg_status (*before_read)(void *user, const sg_range *part, sg_error *err);
     /* Between the forward and the backward pass: step->loss and step->examples are filled in. */
     sg_status (*on_loss)(void *user, const sg_step *step, sg_error *err);
     /* As soon as the gradient of a variable, or of the next part of a large one, is final and its values are read no
