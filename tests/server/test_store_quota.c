@@ -16,6 +16,13 @@ static fixture_answer *park(fixture *f, uint32_t worker, size_t n)
     return answers;
 }
 
+static void unpark(fixture_answer *answers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        fixture_answer_deinit(&answers[i]);
+    free(answers);
+}
+
 static size_t count(const fixture_answer *answers, size_t n, sg_status status)
 {
     size_t n_such = 0;
@@ -43,10 +50,13 @@ Test(store_quota, a_worker_parks_as_many_pulls_as_it_may_and_is_told_to_ask_agai
     cr_assert_eq(count(answers, n, SG_OK), n - 1);
     cr_assert_eq(more[0].status, SG_OK);
     cr_assert_eq(others.status, SG_OK);
-    free(answers);
+    unpark(answers, n);
     answers = park(&f, 0, n);
     cr_assert_eq(count(answers, n, SG_NOT_READY), 0, "every place was given back");
     fixture_stop(&f);
+    unpark(answers, n);
+    unpark(more, 3);
+    fixture_answer_deinit(&others);
 }
 
 Test(store_quota, all_workers_together_park_no_more_than_they_may)
@@ -54,20 +64,25 @@ Test(store_quota, all_workers_together_park_no_more_than_they_may)
     fixture f;
     sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
     options.max_workers = 32;
-    const uint32_t n_workers = SG_STORE_PARKED_CALLS / SG_STORE_PARKED_CALLS_PER_WORKER;
+    enum { N_WORKERS = SG_STORE_PARKED_CALLS / SG_STORE_PARKED_CALLS_PER_WORKER };
+    const size_t n = SG_STORE_PARKED_CALLS_PER_WORKER;
+    fixture_answer *answers[N_WORKERS];
     fixture_init(&f, &options);
-    fixture_start(&f, weight_small, 1, n_workers + 1, 0.0f);
-    for (uint32_t i = 0; i < n_workers; i++) {
-        const size_t n = SG_STORE_PARKED_CALLS_PER_WORKER;
-        cr_assert_eq(count(park(&f, i, n), n, SG_NOT_READY), 0);
+    fixture_start(&f, weight_small, 1, N_WORKERS + 1, 0.0f);
+    for (uint32_t i = 0; i < N_WORKERS; i++) {
+        answers[i] = park(&f, i, n);
+        cr_assert_eq(count(answers[i], n, SG_NOT_READY), 0);
     }
     fixture_answer answer;
-    fixture_pull(&f, n_workers, &weight_first, 1, 1, 60000, &answer);
+    fixture_pull(&f, N_WORKERS, &weight_first, 1, 1, 60000, &answer);
     cr_assert_eq(answer.status, SG_NOT_READY);
     cr_assert_not_null(strstr(answer.message, "of all workers"), "%s", answer.message);
-    fixture_pull(&f, n_workers, &weight_first, 1, 0, 60000, &answer);
+    fixture_pull(&f, N_WORKERS, &weight_first, 1, 0, 60000, &answer);
     cr_assert_eq(answer.status, SG_OK, "what is there needs no place");
     fixture_stop(&f);
+    for (uint32_t i = 0; i < N_WORKERS; i++)
+        unpark(answers[i], n);
+    fixture_answer_deinit(&answer);
 }
 
 /* One element a slice: a pull of all takes far more of the ps than of the wire. */
