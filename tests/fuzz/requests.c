@@ -26,7 +26,7 @@ static void drain(target *t)
     for (sg_coordinator_action action; sg_coordinator_next_action(t->coordinator, &action);
          sg_coordinator_action_deinit(&action)) {
         if (action.kind == SG_COORDINATOR_ORDER)
-            sg_coordinator_on_ordered(t->coordinator, t->now_ms, action.ps, action.life, SG_OK, "");
+            sg_coordinator_on_ordered(t->coordinator, t->now_ms, action.ps, action.life, SG_OK, "", NULL);
     }
 }
 
