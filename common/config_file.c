@@ -36,7 +36,9 @@ static sg_status check_text(const char *text, size_t n_bytes, const char *name, 
             return sg_error_set(err, SG_CONFIG, "%s:%u:%u: found byte 0x%02x, wanted a text file in UTF-8", name, line,
                                 column, (unsigned char)text[i]);
         if (character == '\t' && indent) {
-            size_t next = i + strspn(text + i, " \t\r");
+            size_t next = i;
+            while (next < n_bytes && (text[next] == ' ' || text[next] == '\t' || text[next] == '\r'))
+                next++;
             if (next < n_bytes && text[next] != '\n' && text[next] != '#')
                 return sg_error_set(err, SG_CONFIG,
                                     "%s:%u:%u: found a tab, wanted spaces: YAML indents by spaces alone", name, line,

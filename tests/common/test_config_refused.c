@@ -258,6 +258,19 @@ Test(config_refused, what_is_no_cluster_file_is_refused)
     refuse("seed: 1\n\0", 9, "c.yaml:2:1: found byte 0x00, wanted a text file in UTF-8");
 }
 
+/* The text has no NUL behind it: AddressSanitizer sees who reads on. */
+Test(config_refused, blanks_at_the_end_of_a_text_are_read_up_to_its_end)
+{
+    static const char blanks[] = {'\n', ' ', '\t'};
+    char *text = malloc(sizeof blanks);
+    memcpy(text, blanks, sizeof blanks);
+    sg_config *config;
+    sg_error err;
+    cr_assert_eq(sg_config_parse(text, sizeof blanks, "c.yaml", NULL, 0, &config, &err), SG_CONFIG);
+    cr_assert_not_null(strstr(err.message, "c.yaml:2:"), "%s", err.message);
+    free(text);
+}
+
 Test(config_refused, tabs_where_they_do_no_harm_are_read)
 {
     sg_config *config = config_parsed("workers:\t3\t# so many\n\t\n\t# a comment\n");
