@@ -351,6 +351,19 @@ static void step_note(sg_client *client, const sg_step *step)
         group->step = *step;
 }
 
+/* With the lock held, which it gives back; status: of what was checked so far. Takes the slices. */
+static sg_status send_end(sg_client *client, const sg_step *step, sg_status status, push_fn push, uint32_t *slices,
+                          size_t n_slices, sg_op **op, sg_error *err)
+{
+    if (status == SG_OK)
+        status = push_begin(client, push, step, step->examples, slices, n_slices, op, err);
+    if (status == SG_OK)
+        step_note(client, step);
+    sg_client_unlock(client);
+    sg_pool_free(slices);
+    return status;
+}
+
 static sg_status send_begin(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
                             push_fn push, sg_op **op, sg_error *err)
 {
@@ -360,13 +373,7 @@ static sg_status send_begin(sg_client *client, const sg_step *step, const uint32
     sg_status status = group_check(client, step, err);
     if (status == SG_OK)
         status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
-    if (status == SG_OK)
-        status = push_begin(client, push, step, step->examples, slices, n_slices, op, err);
-    if (status == SG_OK)
-        step_note(client, step);
-    sg_client_unlock(client);
-    sg_pool_free(slices);
-    return status;
+    return send_end(client, step, status, push, slices, n_slices, op, err);
 }
 
 sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
@@ -390,13 +397,7 @@ sg_status sg_client_push_pull_ranges(sg_client *client, const sg_step *step, con
     sg_status status = group_check(client, step, err);
     if (status == SG_OK)
         status = slices_of_ranges(client, step, ranges, n_ranges, &slices, &n_slices, err);
-    if (status == SG_OK)
-        status = push_begin(client, sg_session_push_pull, step, step->examples, slices, n_slices, op, err);
-    if (status == SG_OK)
-        step_note(client, step);
-    sg_client_unlock(client);
-    sg_pool_free(slices);
-    return status;
+    return send_end(client, step, status, sg_session_push_pull, slices, n_slices, op, err);
 }
 
 sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
