@@ -44,6 +44,13 @@ static uint64_t critic(rig *r, const uint64_t workers[2], uint64_t number, uint6
     return rig_granted(first)->step->checkpoint_mark;
 }
 
+/* The iteration of the checkpoint that a Save was answered with. */
+static uint64_t saved_at(const rig_call *save)
+{
+    cr_assert_eq(save->status, SG_OK, "%s", save->text);
+    return ((const Shardgrad__V1__SaveResponse *)save->body)->iteration;
+}
+
 Test(coordinator_save, the_initial_values_are_safe_before_the_first_ticket)
 {
     rig r;
@@ -149,7 +156,7 @@ Test(coordinator_save, save_cuts_at_the_next_iteration_and_answers_when_it_is_co
     begin(&r, two_ps, workers);
     rig_call *at_once = rig_save(&r, 4);
     cr_assert_eq(at_once->status, SG_OK, "nothing has happened since");
-    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)at_once->body)->iteration, 0);
+    cr_assert_eq(saved_at(at_once), 0);
     step(&r, workers, 0);
     step(&r, workers, 1);
     critic(&r, workers, 0, 0);
@@ -161,10 +168,10 @@ Test(coordinator_save, save_cuts_at_the_next_iteration_and_answers_when_it_is_co
     rig_call *repeat = rig_save(&r, 5);
     rig_complete(&r, 2);
     cr_assert_eq(save->status, SG_OK, "%s", save->text);
-    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)save->body)->iteration, 2);
+    cr_assert_eq(saved_at(save), 2);
     cr_assert_eq(repeat->status, SG_OK);
     rig_call *later = rig_save(&r, 5);
-    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)later->body)->iteration, 2);
+    cr_assert_eq(saved_at(later), 2);
     cr_assert_eq(n_cuts(&r), 2, "a repeat makes no other");
     rig_deinit(&r);
 }
@@ -184,7 +191,7 @@ Test(coordinator_save, save_while_one_is_being_written_gets_the_next)
     cr_assert_eq(step(&r, workers, 5), 5);
     critic(&r, workers, 1, 5);
     rig_complete(&r, 5);
-    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)save->body)->iteration, 5);
+    cr_assert_eq(saved_at(save), 5);
     rig_deinit(&r);
 }
 
