@@ -100,6 +100,14 @@ def status_shows_ps_workers_and_who_is_waited_for(case):
 
 
 @test
+def who_asks_the_coordinator_needs_its_address_or_a_cluster_file(case):
+    for command in (["status"], ["save"], ["set", "update.learning_rate=0.1"]):
+        bad = case.shardgrad(*command, "--coordinator", "nonsense", code=64)
+        contains(bad.err, "--coordinator: found 'nonsense', wanted host:port", f"{command[0]} of no address")
+        contains(case.shardgrad(*command, code=64).err, "wanted a cluster file or --coordinator", f"{command[0]} alone")
+
+
+@test
 def status_says_that_nobody_answers(case):
     config = case.config(ps=(f"127.0.0.1:{free_port()}",))
     contains(case.shardgrad("status", config, code=69).err, "no answer from the coordinator.*127.0.0.1", "status")

@@ -81,6 +81,18 @@ void sg_arguments_deinit(sg_arguments *a)
     sg_config_flags_deinit(&a->flags);
 }
 
+sg_status sg_arguments_check_coordinator(const sg_arguments *a, const sg_arguments_command *command,
+                                         const char *coordinator, sg_error *err)
+{
+    if (a->flags.path == NULL && coordinator == NULL)
+        return sg_error_set(err, SG_USAGE, "wanted a cluster file or --coordinator; usage: %s", command->usage);
+    char host[256];
+    uint16_t port;
+    if (coordinator != NULL && sg_config_split_address(coordinator, host, sizeof(host), &port, err) != SG_OK)
+        return sg_error_prefix(err, SG_USAGE, "--coordinator");
+    return SG_OK;
+}
+
 int sg_arguments_fail(sg_status status, const sg_error *err)
 {
     fprintf(stderr, "shardgrad: %s\n", err->message);

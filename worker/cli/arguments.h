@@ -41,6 +41,11 @@ SG_MUST_USE sg_status sg_arguments_init(sg_arguments *arguments, const sg_argume
                                         char **argv, sg_error *err);
 void sg_arguments_deinit(sg_arguments *arguments);
 
+/* Of a command that asks the coordinator at `coordinator`, or where FILE leads to; coordinator may be NULL. Errors:
+ * USAGE: there is neither, or it is no address. */
+SG_MUST_USE sg_status sg_arguments_check_coordinator(const sg_arguments *arguments, const sg_arguments_command *command,
+                                                     const char *coordinator, sg_error *err);
+
 /* Prints "shardgrad: MESSAGE" and returns the exit code of `status`. */
 int sg_arguments_fail(sg_status status, const sg_error *err);
 

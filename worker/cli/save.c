@@ -49,8 +49,8 @@ int sg_save_main(int argc, char **argv)
     sg_error err;
     sg_arguments a;
     sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
-    if (status == SG_OK && !a.help && a.flags.path == NULL && coordinator == NULL)
-        status = sg_error_set(&err, SG_USAGE, "wanted a cluster file or --coordinator; usage: %s", command.usage);
+    if (status == SG_OK && !a.help)
+        status = sg_arguments_check_coordinator(&a, &command, coordinator, &err);
     if (status == SG_OK && !a.help) {
         uint64_t iteration = 0;
         sg_status_query *query = sg_status_query_create(a.config, coordinator, SG_ROLE_ADMIN);

@@ -142,13 +142,8 @@ int sg_status_main(int argc, char **argv)
     sg_error err;
     sg_arguments a;
     sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
-    if (status == SG_OK && !a.help && a.flags.path == NULL && coordinator == NULL)
-        status = sg_error_set(&err, SG_USAGE, "wanted a cluster file or --coordinator; usage: %s", command.usage);
-    char host[256];
-    uint16_t port;
-    if (status == SG_OK && coordinator != NULL &&
-        sg_config_split_address(coordinator, host, sizeof(host), &port, &err) != SG_OK)
-        status = sg_error_prefix(&err, SG_USAGE, "--coordinator");
+    if (status == SG_OK && !a.help)
+        status = sg_arguments_check_coordinator(&a, &command, coordinator, &err);
     if (status == SG_OK && !a.help) {
         sg_status_query *query = sg_status_query_create(a.config, coordinator, SG_ROLE_OBSERVER);
         Shardgrad__V1__StatusResponse *response;
