@@ -1,11 +1,13 @@
 #include "worker/cli/checkpoints.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/safetensors.h"
+#include "tests/support/paper_disk.h"
 #include "worker/train/workload.h"
 
 static char dir[64], *file;
@@ -117,6 +119,34 @@ Test(checkpoints, sets_are_passed_over_for_an_import_only_where_it_says_so)
     cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, NULL), SG_OK);
     cr_assert(sg_checkpoint_set_equal(chosen, second) && second.generation == 2);
     sg_model_destroy(model);
+}
+
+Test(checkpoints, an_import_that_fails_at_any_moment_passes_over_nothing)
+{
+    paper_disk paper;
+    paper_disk_init(&paper);
+    sg_checkpoint *on_paper;
+    sg_checkpoint_set set, first, chosen;
+    sg_error err;
+    sg_model *model = make_model(30, 10, 7);
+    cr_assert_eq(sg_checkpoint_open(&paper.disk, "/c", "x", 5, &on_paper, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_checkpoints_import(on_paper, config, model, false, &first, &err), SG_OK, "%s", err.message);
+    sg_status status = SG_EXHAUSTED;
+    size_t n_failed = 0;
+    for (uint64_t call = 1; status != SG_OK; call++) {
+        paper.fails_from = paper.n_calls + call;
+        paper.error = EIO;
+        status = sg_checkpoints_import(on_paper, config, model, true, &set, &err);
+        paper.fails_from = 0;
+        cr_assert_eq(sg_checkpoint_find_newest(on_paper, &chosen, NULL, NULL, &err), SG_OK, "%s", err.message);
+        cr_assert_neq(chosen.generation, 0, "nothing is left after failure %lu: %s", call, err.message);
+        n_failed += status != SG_OK;
+    }
+    cr_assert_gt(n_failed, 5);
+    cr_assert(sg_checkpoint_set_equal(chosen, set));
+    sg_checkpoint_close(on_paper);
+    sg_model_destroy(model);
+    paper_disk_deinit(&paper);
 }
 
 Test(checkpoints, a_file_that_does_not_fit_is_refused_naming_the_tensor_and_both_shapes)

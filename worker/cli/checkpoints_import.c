@@ -198,10 +198,10 @@ sg_status sg_checkpoints_import(const sg_checkpoint *folder, const sg_config *co
     if (status != SG_OK)
         return status;
     sg_checkpoint_record record = {.generation = highest.generation + 1, .life = sg_clock_random_id()};
-    status = sg_checkpoint_record_create(folder, &record, err);
-    if (status != SG_OK)
-        return status;
     *set = (sg_checkpoint_set){.iteration = 0, .generation = record.generation};
     writing w = {.folder = folder, .config = config, .model = model, .set = *set};
-    return write_set(&w, err);
+    status = write_set(&w, err);
+    if (status == SG_OK) /* from then on the others are passed over: not before this one is complete */
+        status = sg_checkpoint_record_create(folder, &record, err);
+    return status;
 }
