@@ -119,11 +119,14 @@ Test(session_room, the_slice_that_all_wait_for_goes_next_and_others_rest)
 Test(session_room, who_leaves_gives_up_what_waits_for_a_slice_that_it_does_not_push)
 {
     const sg_step step = begin();
-    const uint64_t task = push(&step, 5);
+    const uint64_t task = push(&step, 5), other = push(&step, 6);
+    refuse(0);
     refuse(0);
     const uint64_t left = sg_session_leave(p.session, p.now_ms, UINT64_MAX);
     peer_drain(&p);
     peer_expect(&p, task, SG_CANCELLED);
+    peer_expect(&p, other, SG_CANCELLED);
+    cr_assert_eq(peer_count(&p, SG_SESSION_LEAVE), 1);
     peer_answer_all(&p, SG_SESSION_LEAVE);
     peer_expect(&p, left, SG_OK);
 }

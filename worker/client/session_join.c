@@ -196,15 +196,12 @@ static void leave_ask(sg_session *session, sg_session_task *task)
 }
 
 /* A push that waits for one of a slice that will not be handed over any more would wait for ever. */
-static void hopeless_drop(sg_session *session)
+static sg_session_task *hopeless_find(const sg_session *session, uint32_t *slice)
 {
-    uint32_t slice;
-    for (sg_session_task *task = TAILQ_FIRST(&session->tasks), *next; task != NULL; task = next) {
-        next = TAILQ_NEXT(task, link);
-        if (sg_session_lacks(session, task->number, &slice))
-            sg_session_task_end(session, task, NULL, SG_CANCELLED,
-                                "this worker leaves without a push of slice %" PRIu32 ", which all wait for", slice);
-    }
+    sg_session_task *task = TAILQ_FIRST(&session->tasks);
+    while (task != NULL && !sg_session_lacks(session, task->number, slice))
+        task = TAILQ_NEXT(task, link);
+    return task;
 }
 
 /* Nobody is told goodbye who was never met or whose job is over; a peer that stops still wants to hear it. One that is
@@ -214,12 +211,14 @@ void sg_session_leave_due(sg_session *session)
 {
     sg_session_task *task = session->leaving ? leave_task(session) : NULL;
     if (task == NULL || task->n_requests > 0 || (session->back == SG_SESSION_BACK_HELLO && session->failed == SG_OK))
-        return;
-    if (session->back == SG_SESSION_BACK_HELLO && session->late != 0 && session->failed == SG_OK)
-        return; /* sg_session_back_joined goes on */
-    hopeless_drop(session);
-    if (session->hello == NULL || session->back == SG_SESSION_FENCED ||
-        (session->failed != SG_OK && session->failed != SG_STOPPED))
+        return; /* in the last case sg_session_back_joined goes on */
+    uint32_t slice;
+    sg_session_task *hopeless = hopeless_find(session, &slice);
+    if (hopeless != NULL) /* the end of a task comes back here, for the next one or the goodbye */
+        sg_session_task_end(session, hopeless, NULL, SG_CANCELLED,
+                            "this worker leaves without a push of slice %" PRIu32 ", which all wait for", slice);
+    else if (session->hello == NULL || session->back == SG_SESSION_FENCED ||
+             (session->failed != SG_OK && session->failed != SG_STOPPED))
         sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
     else if (session->n_pushes == 0)
         leave_ask(session, task);
