@@ -166,7 +166,6 @@ static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_ma
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
     sg_coordinator_losses_clear(c);
     sg_coordinator_steps_clear(c);
-    sg_coordinator_save_reset(c);
     forget_init(c);
     sg_coordinator_save_restart(c, manifest);
     if (manifest != NULL)

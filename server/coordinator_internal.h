@@ -482,9 +482,9 @@ void sg_coordinator_members_heartbeat(sg_coordinator *c, void *call);
 void sg_coordinator_members_report(sg_coordinator *c, sg_coordinator_worker *worker, float loss, uint64_t examples);
 void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *worker,
                                   const Shardgrad__V1__LeaveRequest *request, void *call);
-/* Said hello, did not leave, lease not run out. */
 /* Its life goes on in the generation that begins, under another incarnation, if it says hello again. */
 void sg_coordinator_members_recall(sg_coordinator *c, uint32_t worker);
+/* Said hello, did not leave, lease not run out. */
 bool sg_coordinator_members_live(const sg_coordinator_worker *worker);
 uint32_t sg_coordinator_members_n_live(const sg_coordinator *c);
 void sg_coordinator_members_tick(sg_coordinator *c);
@@ -596,8 +596,6 @@ void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveReq
 bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call);
 /* The job is to end: a last checkpoint is made first, and sg_coordinator_end_drained called then. False: none is. */
 bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps);
-/* A generation begins: what was under way is not completed, and none is complete. */
-void sg_coordinator_save_reset(sg_coordinator *c);
 bool sg_coordinator_save_advance(sg_coordinator *c);
 /* For whom the one under way waits. Returns out. */
 const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);

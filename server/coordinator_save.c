@@ -38,6 +38,7 @@ void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest
     save->mark = save->tried = save->iteration = save->current.iteration;
     save->complete_ms = c->now_ms;
     save->free_ticket_mark = 0;
+    memset(save->asks, 0, sizeof save->asks); /* what they were promised has come to nothing */
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
         c->groups[group].mark = 0;
     c->drain = (sg_coordinator_drain){0};
@@ -149,16 +150,29 @@ static bool is_up_to_date(const sg_coordinator *c)
     return c->save.complete && c->save.iteration == end_iteration(c);
 }
 
+static void note_result(sg_coordinator *c, sg_status status, const char *message)
+{
+    sg_coordinator_save *save = &c->save;
+    sg_coordinator_save_result *result = &save->results[save->number % SG_COORDINATOR_SAVE_RESULTS];
+    *result = (sg_coordinator_save_result){.number = save->number, .status = status, .iteration = save->mark};
+    snprintf(result->message, sizeof result->message, "%s", message);
+    save->phase = SG_COORDINATOR_SAVE_IDLE;
+}
+
 /* Sets a mark where one is wanted. */
 static bool begin_next(sg_coordinator *c)
 {
     sg_coordinator_save *save = &c->save;
     if (!save->complete || save->again || c->drain.on) {
-        bool wanted = !is_up_to_date(c);
+        bool wanted = !is_up_to_date(c), asked = save->again;
         save->again = false;
-        if (wanted)
+        if (wanted) {
             begin(c, end_iteration(c));
-        return wanted;
+        } else if (asked) { /* while that one was being made: it has all that there is */
+            save->number++;
+            note_result(c, SG_OK, "");
+        }
+        return wanted || asked;
     }
     if (c->config->checkpoint.every == 0 || !c->started || !any_member(c))
         return false;
@@ -276,15 +290,6 @@ void sg_coordinator_save_refused(sg_coordinator *c, uint32_t index, sg_status st
 }
 
 /* --- its end ---------------------------------------------------------------------------------------------------- */
-
-static void note_result(sg_coordinator *c, sg_status status, const char *message)
-{
-    sg_coordinator_save *save = &c->save;
-    sg_coordinator_save_result *result = &save->results[save->number % SG_COORDINATOR_SAVE_RESULTS];
-    *result = (sg_coordinator_save_result){.number = save->number, .status = status, .iteration = save->mark};
-    snprintf(result->message, sizeof result->message, "%s", message);
-    save->phase = SG_COORDINATOR_SAVE_IDLE;
-}
 
 static void fail(sg_coordinator *c, sg_status status, const char *message)
 {
@@ -449,16 +454,6 @@ bool sg_coordinator_save_advance(sg_coordinator *c)
         break;
     }
     return c->drain.on && advance_drain(c);
-}
-
-void sg_coordinator_save_reset(sg_coordinator *c)
-{
-    c->save.phase = SG_COORDINATOR_SAVE_IDLE;
-    c->save.complete = c->save.again = false;
-    c->save.tried = c->save.free_ticket_mark = 0;
-    c->drain = (sg_coordinator_drain){.on = false};
-    for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
-        c->groups[group].mark = 0;
 }
 
 /* --- who asks for one ------------------------------------------------------------------------------------------- */

@@ -215,6 +215,25 @@ Test(coordinator_save, save_with_nobody_training_takes_what_there_is)
     rig_deinit(&r);
 }
 
+Test(coordinator_save, save_while_one_is_being_written_gets_that_one_if_nothing_is_trained_meanwhile)
+{
+    rig r;
+    rig_init(&r, (const char *const[]){"checkpoint.dir=/c", "linger=true", NULL});
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    rig_complete(&r, 0);
+    step(&r, workers, 0);
+    rig_leave(&r, workers[0], 1);
+    rig_leave(&r, workers[1], 1);
+    rig_call *first = rig_save(&r, 3), *second = rig_save(&r, 4);
+    cr_assert(rig_waits(second));
+    rig_complete(&r, 1);
+    cr_assert_eq(saved_at(first), 1);
+    cr_assert_eq(saved_at(second), 1);
+    cr_assert_eq(n_cuts(&r), 2, "no other was made");
+    rig_deinit(&r);
+}
+
 Test(coordinator_save, what_one_ps_cannot_write_fails_and_training_goes_on_to_the_next)
 {
     rig r;
