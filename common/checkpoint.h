@@ -172,7 +172,7 @@ typedef struct sg_checkpoint_found {
 } sg_checkpoint_found;
 
 /* All sets in the folder, the newest first (by iteration, then by generation). Reads the manifests and the size and
- * header of every part, not the values. Freed by free(). */
+ * header of every part, not the values. Freed by free(). EXHAUSTED says nothing about any set. */
 SG_MUST_USE sg_status sg_checkpoint_list(const sg_checkpoint *folder, sg_checkpoint_found **found, size_t *n,
                                          sg_error *err);
 /* The newest usable set: *chosen, generation 0 if the folder has none. What is newer than it and was not taken is in

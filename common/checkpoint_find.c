@@ -59,9 +59,9 @@ static void tell(sg_checkpoint_found *found, sg_checkpoint_state state, const ch
     }
 }
 
-/* The state of one set. */
-static void look_at(const sg_checkpoint *folder, const sg_checkpoint_record *records, size_t n_records,
-                    sg_checkpoint_found *found)
+/* The state of one set. Errors: EXHAUSTED, which says nothing about the set. */
+static sg_status look_at(const sg_checkpoint *folder, const sg_checkpoint_record *records, size_t n_records,
+                         sg_checkpoint_found *found)
 {
     char name[SG_CHECKPOINT_NAME_BYTES], restored[SG_CHECKPOINT_NAME_BYTES], text[SG_ERROR_MESSAGE_BYTES];
     const sg_checkpoint_record *record = sg_checkpoint_forbidding(records, n_records, found->set);
@@ -70,12 +70,12 @@ static void look_at(const sg_checkpoint *folder, const sg_checkpoint_record *rec
                  sg_checkpoint_set_name(found->set, name), record->generation,
                  sg_checkpoint_set_name(record->restored, restored));
         tell(found, SG_CHECKPOINT_PASSED, text);
-        return;
+        return SG_OK;
     }
     if (!has_manifest(folder, found->set)) {
         snprintf(text, sizeof text, "%s is half-written: it has no manifest", sg_checkpoint_set_name(found->set, name));
         tell(found, SG_CHECKPOINT_HALF_WRITTEN, text);
-        return;
+        return SG_OK;
     }
     sg_checkpoint_manifest manifest;
     bool newer = false;
@@ -85,6 +85,7 @@ static void look_at(const sg_checkpoint *folder, const sg_checkpoint_record *rec
         sg_checkpoint_manifest_deinit(&manifest);
     }
     tell(found, status == SG_OK ? SG_CHECKPOINT_USABLE : newer ? SG_CHECKPOINT_NEWER : SG_CHECKPOINT_DAMAGED, NULL);
+    return status == SG_EXHAUSTED ? SG_EXHAUSTED : SG_OK;
 }
 
 sg_status sg_checkpoint_list(const sg_checkpoint *folder, sg_checkpoint_found **found, size_t *n, sg_error *err)
@@ -104,10 +105,18 @@ sg_status sg_checkpoint_list(const sg_checkpoint *folder, sg_checkpoint_found **
     } else {
         if (list.n > 0)
             qsort(list.items, list.n, sizeof *list.items, newest_first);
-        for (size_t i = 0; i < list.n; i++)
-            look_at(folder, records, n_records, &list.items[i]);
+        for (size_t i = 0; i < list.n && status == SG_OK; i++) {
+            status = look_at(folder, records, n_records, &list.items[i]);
+            if (status != SG_OK)
+                (void)!sg_error_set(err, status, "%s", list.items[i].why.message);
+        }
         *found = list.items;
         *n = list.n;
+    }
+    if (status != SG_OK && error == 0) {
+        free(*found);
+        *found = NULL;
+        *n = 0;
     }
     free(records);
     return status;

@@ -159,7 +159,8 @@ const sg_disk sg_disk_posix = {
 
 sg_status sg_disk_error(sg_error *err, int error, const char *format, ...)
 {
-    bool no_room = error == ENOSPC || error == EDQUOT || error == EFBIG || error == ENOMEM || error == EMFILE;
+    bool no_room =
+        error == ENOSPC || error == EDQUOT || error == EFBIG || error == ENOMEM || error == EMFILE || error == ENFILE;
     sg_status status = no_room ? SG_EXHAUSTED : SG_NOT_FOUND;
     char what[SG_ERROR_MESSAGE_BYTES];
     va_list args;

@@ -385,3 +385,34 @@ Test(checkpoint_faults, a_part_of_another_life_of_the_same_set_is_not_taken_for_
     sg_plan_destroy(plan);
     fault_deinit(&f);
 }
+
+static int (*paper_open)(void *user, const char *path, sg_disk_open how, int *file);
+
+static int open_no_set(void *user, const char *path, sg_disk_open how, int *file)
+{
+    return strstr(path, "/step-") != NULL ? EMFILE : paper_open(user, path, how, file);
+}
+
+Test(checkpoint_faults, a_process_without_a_free_descriptor_takes_no_checkpoint_for_damaged)
+{
+    paper_disk paper;
+    sg_checkpoint *folder;
+    sg_checkpoint_set chosen;
+    sg_checkpoint_found *found;
+    size_t n;
+    sg_error err = {0};
+    const sg_checkpoint_set set = {1000, 1};
+    paper_disk_init(&paper);
+    cr_assert_eq(sg_checkpoint_open(&paper.disk, DIR_PATH, "job", 9, &folder, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(fixture_write_set(folder, set, 2, 1024, &err), SG_OK, "%s", err.message);
+    paper_open = paper.disk.open;
+    paper.disk.open = open_no_set;
+    cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, &err), SG_EXHAUSTED, "%s", err.message);
+    cr_assert_not_null(strstr(err.message, "step-000000001000-g1"), "%s", err.message);
+    cr_assert_eq(sg_checkpoint_list(folder, &found, &n, NULL), SG_EXHAUSTED);
+    paper.disk.open = paper_open;
+    cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, &err), SG_OK, "%s", err.message);
+    cr_assert(sg_checkpoint_set_equal(chosen, set));
+    sg_checkpoint_close(folder);
+    paper_disk_deinit(&paper);
+}
