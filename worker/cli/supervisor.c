@@ -154,7 +154,7 @@ static void report_if_over(sg_supervisor *s)
 
 static sg_status spawn(child *c, sg_error *err);
 
-/* One that was killed or has crashed; what ended by its own decision would decide so again. */
+/* One that was killed or has crashed; what ended by its own decision would decide so again. False: it is not. */
 static bool restart(child *c)
 {
     sg_supervisor *s = c->supervisor;
@@ -162,9 +162,12 @@ static bool restart(child *c)
     if (!died || s->n_restarts >= s->options.restarts)
         return false;
     s->n_restarts++;
-    sg_error err;
-    if (spawn(c, &err) != SG_OK)
-        return false;
+    c->n_line = 0;
+    c->last_error[0] = '\0';
+    if (spawn(c, &s->error) != SG_OK) { /* which has told the others to stop */
+        s->failure = sg_status_exit_code(SG_NOT_FOUND);
+        return true;
+    }
     s->options.on_restarted(s->options.user, c->who, s->n_restarts);
     return true;
 }
