@@ -113,14 +113,14 @@ static bool is_up(const sg_coordinator_ps *ps)
     return ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
 }
 
-/* The first step waits for those that were at it, if anybody was. */
+/* The first step waits for those that were at it, if anybody was; one whose loss is held back is one of them. */
 static void await_members(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
 {
     c->awaited = (sg_workers){0};
     if (manifest == NULL || manifest->set.iteration == 0)
         return;
     for (uint32_t i = 0; i < c->n_workers; i++) {
-        if (c->workers[i].member)
+        if (c->workers[i].member || sg_coordinator_losses_holds(c, i))
             sg_workers_add(&c->awaited, i);
     }
     if (sg_workers_is_empty(&c->awaited))

@@ -499,6 +499,8 @@ void sg_coordinator_losses_lose(sg_coordinator *c, uint32_t worker);
 void sg_coordinator_losses_take(sg_coordinator *c, uint32_t worker);
 /* Is a loss held back? Then no step is opened and nobody becomes a member. */
 bool sg_coordinator_losses_held(const sg_coordinator *c);
+/* Of this worker. */
+bool sg_coordinator_losses_holds(const sg_coordinator *c, uint32_t worker);
 /* A ps has fenced a life, which may be one that is held back. */
 void sg_coordinator_losses_fenced(sg_coordinator *c, const Shardgrad__V1__Excuse *excuse,
                                   const Shardgrad__V1__OrderResponse *response);

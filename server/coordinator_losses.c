@@ -61,6 +61,14 @@ bool sg_coordinator_losses_held(const sg_coordinator *c)
     return !TAILQ_EMPTY(&c->losses);
 }
 
+bool sg_coordinator_losses_holds(const sg_coordinator *c, uint32_t worker)
+{
+    const sg_coordinator_loss *loss = TAILQ_FIRST(&c->losses);
+    while (loss != NULL && loss->life.worker != worker)
+        loss = TAILQ_NEXT(loss, link);
+    return loss != NULL;
+}
+
 static void excuse(sg_coordinator *c, const sg_coordinator_life *life)
 {
     sg_coordinator_steps_excuse(c, life, NULL);

@@ -41,8 +41,11 @@ static bool is_past_life(const sg_coordinator_ps *ps, uint64_t life)
     return false;
 }
 
-static bool anybody_joined(const sg_coordinator *c)
+/* Is there anybody to whom it matters what a ps holds: one who has joined, or whose loss is held back? */
+static bool somebody_depends(const sg_coordinator *c)
 {
+    if (sg_coordinator_losses_held(c))
+        return true;
     for (uint32_t i = 0; i < c->n_workers; i++) {
         /* Or one that had, was too late, and says hello again. */
         if (c->workers[i].state == SG_COORDINATOR_WORKER_JOINED ||
@@ -71,8 +74,8 @@ void sg_coordinator_ps_admit_all(sg_coordinator *c, uint32_t index)
     }
 }
 
-/* A life that was not known: nothing that an earlier one of this index had holds for it. */
-/* `generation`: that it was in under another life; 0: none. */
+/* A life that was not known: nothing that an earlier one of this index had holds for it. `generation`: that it was in
+ * under another life; 0: none. */
 static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, uint64_t generation, char *take_address)
 {
     sg_coordinator_ps *ps = &c->ps[index];
@@ -143,7 +146,7 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__RegisterRequest 
         return false;
     }
     char *address = sg_coordinator_clean(request->address);
-    if (ps->life != 0 && anybody_joined(c) && !lose(c, request->ps, "was started anew")) {
+    if (ps->life != 0 && somebody_depends(c) && !lose(c, request->ps, "was started anew")) {
         free(address);
         sg_coordinator_end_answer(c, call, c->n_workers);
         return false;
@@ -205,7 +208,7 @@ void sg_coordinator_ps_tick(sg_coordinator *c)
             continue;
         if (c->over) {
             ps->state = SG_COORDINATOR_PS_LOST;
-        } else if (!anybody_joined(c)) {
+        } else if (!somebody_depends(c)) {
             await_again(c, i); /* nothing depends on it yet */
         } else {
             char how[64];

@@ -127,6 +127,63 @@ Test(coordinator_restore, one_that_was_at_it_and_does_not_come_again_is_given_up
     rig_deinit(&r);
 }
 
+/* Two workers compute a step, then worker 1 or both fall silent, their losses are held back, and ps 1 comes anew. */
+static void train_and_lose(rig *r, sg_checkpoint_manifest *manifest, bool both)
+{
+    rig_init(r, (const char *const[]){two_ps[0], two_ps[1], "on_worker_loss=wait", NULL});
+    *manifest = a_manifest(r);
+    uint64_t workers[2];
+    rig_start(r, 2, workers);
+    rig_complete(r, 0);
+    rig_call *first = rig_ticket(r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(r, workers[1], 0, 0, 0));
+    rig_granted(first);
+    rig_live(r, r->config->lease_ms + 1000, both ? NULL : (const uint64_t[]){workers[0], 0});
+    cr_assert(rig_logged(r, "held_back worker=1"));
+    r->newest = manifest;
+    cr_assert_eq(rig_register_as(r, 1, 555, "host:9")->status, SG_OK);
+    rig_pass(r, 300);
+}
+
+Test(coordinator_restore, one_whose_loss_is_held_back_is_waited_for_in_the_next_generation_too)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    train_and_lose(&r, &manifest, false);
+    uint64_t worker = incarnation_of(hello_again(&r, 0, 1000));
+    rig_declare(&r, worker);
+    rig_call *first = rig_ticket(&r, worker, 0, 0, 0);
+    cr_assert(rig_waits(first), "worker 1 was at it, too");
+    rig_live(&r, 3 * r.config->lease_ms, (const uint64_t[]){worker, 0});
+    rig_failed(first, SG_WAITING, "worker 1");
+    uint64_t other = rig_join(&r, 1, 77);
+    rig_declare(&r, other);
+    first = rig_ticket(&r, worker, 0, 0, 0);
+    rig_ticket(&r, other, 0, 0, 0);
+    cr_assert_eq(rig_granted(first)->size, 2);
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, a_ps_that_comes_again_while_all_losses_are_held_back_begins_a_generation)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    train_and_lose(&r, &manifest, true);
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    for (uint32_t ps = 0; ps < 2; ps++) {
+        cr_assert_eq(rig_ordered(&r, ps, LOAD, &order), 1);
+        cr_assert_eq(order->load->iteration, 50);
+    }
+    uint64_t workers[2] = {rig_join(&r, 0, 76), rig_join(&r, 1, 77)};
+    rig_declare(&r, workers[0]);
+    rig_declare(&r, workers[1]);
+    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
+    cr_assert(rig_waits(first), "worker 1 was at it, too");
+    rig_ticket(&r, workers[1], 0, 0, 0);
+    cr_assert_eq(rig_granted(first)->size, 2);
+    rig_deinit(&r);
+}
+
 Test(coordinator_restore, whoever_waits_for_one_that_was_at_it_hears_which)
 {
     rig r;
