@@ -268,9 +268,10 @@ static void notice_time(sg_registrar *r, uint64_t now_ms)
                  r->newest_error.message[0] ? r->newest_error.message : "no answer");
         give_up(r, SG_UNAVAILABLE, text);
     }
-    /* Where this process itself was held up, replies may lie unread: the lease is extended by that. */
+    /* Where this process itself was held up, replies may lie unread: the lease is extended by that. Not beyond now: the
+     * newest call may have been sent since the last tick. */
     if (now_ms - r->ticked_ms > LATE_TICK_MS)
-        r->accepted_ms += now_ms - r->ticked_ms;
+        r->accepted_ms += now_ms - (r->accepted_ms > r->ticked_ms ? r->accepted_ms : r->ticked_ms);
     r->ticked_ms = now_ms;
     /* ps 0 cannot lose itself: its loop serves both ends. */
     uint64_t limit_ms = recovers(r) && start_timeout_ms > r->lease_ms ? start_timeout_ms : r->lease_ms;

@@ -11,12 +11,12 @@ STEPS = 2000  # so many that it has not ended before it is killed
 CALM = []  # parameters_sha256 of the undisturbed run, once there was one
 
 
-def cluster(case, name, **keys):
+def cluster(case, name, every=50, **keys):
     """Two ps and two workers; the checkpoints lie in a folder of the run's own."""
     keys = {"lease_ms": "1500", "park_ms": "400", "start_timeout_ms": "30000", "train__steps": str(STEPS),
             "run_dir": f"{case.dir}/{name}", "update__rule": "adam", "update__learning_rate": "0.001", "restarts": "9",
             **keys}
-    text = f"checkpoint:\n  dir: {case.dir}/{name}-checkpoints\n  every: 50\n"
+    text = f"checkpoint:\n  dir: {case.dir}/{name}-checkpoints\n  every: {every}\n"
     return case.config(f"{name}.yaml", ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, text=text, **keys)
 
 
@@ -98,6 +98,18 @@ def a_ps_that_dies_again_during_the_recovery_only_begins_it_anew(case):
     for ps in (1, 1, 0, 1):
         first = kill(case, run, ps)
         wait_until(lambda: (pid := pid_of(run, ps)) and pid != first, f"ps {ps} is started anew")
+    end_like(case, run, "run", sha256)
+
+
+@scenario
+def a_ps_that_stands_still_a_little_longer_than_a_lease_is_lost_for_that_moment_alone(case):
+    sha256 = undisturbed(case)
+    run = case.start("shardgrad", "run", cluster(case, "run", every=5))  # so that it has a checkpoint to report when it goes on
+    wait_until(lambda: newest(case, "run") >= 50 or run.popen.poll() is not None, "a periodic checkpoint")
+    ps = pid_of(run, 1)
+    os.kill(ps, signal.SIGSTOP)
+    wait_until(lambda: "generation_begun" in log_of(case, "run", "ps-0") or run.popen.poll() is not None, "ps 1 is given up")
+    os.kill(ps, signal.SIGCONT)
     end_like(case, run, "run", sha256)
 
 
