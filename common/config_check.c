@@ -196,6 +196,10 @@ static sg_status check_restore(const check *in)
 {
     const char *what = in->config->restore;
     bool is_number = what[0] != '\0' && strspn(what, "0123456789") == strlen(what) && strlen(what) < 20;
+    if (is_number && in->config->checkpoint.dir[0] == '\0')
+        return sg_config_fault(
+            place_of_key(in, "restore"), "restore", in->err,
+            "%s is the iteration of a checkpoint, and checkpoint.dir, where it would lie, is not set", what);
     if (is_number || strcmp(what, "latest") == 0 || strcmp(what, "none") == 0)
         return SG_OK;
     return sg_config_fault(place_of_key(in, "restore"), "restore", in->err,

@@ -487,7 +487,7 @@ void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveReq
     if (c->over)
         sg_coordinator_end_answer(c, call, c->n_workers);
     else if (!sg_coordinator_save_due(c))
-        sg_coordinator_fail(c, call, SG_INVALID,
+        sg_coordinator_fail(c, call, SG_CONFIG,
                             "this job makes no checkpoints: set checkpoint.dir where ps 0 is started");
     else if (request->id == 0)
         sg_coordinator_fail(c, call, SG_INVALID, "save gave id 0, wanted a random number");

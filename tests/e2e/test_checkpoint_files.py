@@ -51,6 +51,7 @@ def a_checkpoint_that_cannot_be_exported_is_named(case):
     plain = case.config("plain.yaml")
     contains(case.shardgrad("export", plain, "--out", out, code=78).err, "checkpoint.dir", "without a folder")
     case.train(config)
+    contains(case.shardgrad("export", config, "--out", case.dir, code=64).err, "is there, and no plain file", "onto a folder")
     contains(case.shardgrad("export", config, "--out", out, "--step", "3", code=66).err, "usable are: step-",
              "of another iteration")
     for path in glob.glob(f"{case.dir}/checkpoints/step-*/ps-1.safetensors"):
@@ -80,3 +81,12 @@ def an_import_that_does_not_fit_is_refused_and_one_that_does_is_what_an_export_g
     contains(case.shardgrad("import", config, "--from", out, *fresh).out, "imported 4 variables", "import")
     case.shardgrad("export", "--dir", f"{case.dir}/fresh", "--out", back)
     equal(read_safetensors(back), read_safetensors(out), "what comes back")
+
+
+@test
+def a_run_that_goes_on_from_a_checkpoint_counts_what_it_did_itself(case):
+    config = config_with_checkpoints(case)
+    case.train(config)
+    summary = case.train(config, "--set", "train.steps=28")
+    equal(summary["steps"], 28, "updates, those before the checkpoint included")
+    equal(round(summary["examples_per_second"] * summary["seconds"]), 8 * 32, "examples of the steps since")

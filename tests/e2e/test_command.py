@@ -13,7 +13,7 @@ def version_prints_the_version(case):
 @test
 def every_program_and_command_has_help(case):
     for args in (["--help"], ["run", "--help"], ["status", "--help"], ["set", "--help"], ["bench", "--help"],
-                 ["check-config", "--help"], ["export", "--help"], ["import", "--help"]):
+                 ["check-config", "--help"], ["export", "--help"], ["import", "--help"], ["version", "--help"]):
         contains(case.shardgrad(*args).out, "usage: shardgrad", f"help of {args}")
     for program in ("shardgrad-ps", "shardgrad-worker"):
         contains(case.start(program, "--help").expect(0).out, f"usage: {program}", "help")

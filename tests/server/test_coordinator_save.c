@@ -88,7 +88,7 @@ Test(coordinator_save, without_a_folder_nothing_is_cut_and_none_can_be_asked_for
     cr_assert_eq(step(&r, workers, 0), 0);
     cr_assert_eq(n_cuts(&r), 0);
     cr_assert_null(rig_status(&r)->checkpoint);
-    rig_failed(rig_save(&r, 1), SG_INVALID, "set checkpoint.dir");
+    rig_failed(rig_save(&r, 1), SG_CONFIG, "set checkpoint.dir");
     rig_deinit(&r);
 }
 

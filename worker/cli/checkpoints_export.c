@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/safetensors.h"
 #include "worker/cli/checkpoints.h"
@@ -57,6 +58,11 @@ static sg_status write_file(sg_checkpoint_reader *reader, const char *path, cons
     for (uint32_t i = 0; i < manifest->n_variables; i++) {
         const sg_checkpoint_variable *v = &manifest->variables[i];
         tensors[i] = (sg_safetensors_tensor){.name = v->name, .shape = v->shape, .rank = v->rank, .dtype = "F32"};
+    }
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) { /* a device would be replaced by a file */
+        free(tensors);
+        return sg_error_set(err, SG_USAGE, "%s is there, and no plain file: name another one", path);
     }
     char *beside = sg_xprintf("%s.tmp", path);
     sg_status status = write_tensors(reader, beside, job, tensors, err);

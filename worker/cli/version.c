@@ -1,5 +1,6 @@
 /* worker/cli/version.c - `shardgrad version`. */
 #include <stdio.h>
+#include <string.h>
 
 #include "shardgrad/client.h"
 #include "worker/cli/arguments.h"
@@ -7,6 +8,10 @@
 
 int sg_version_main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        printf("usage: shardgrad version\n\nPrints the version of the program.\n");
+        return 0;
+    }
     if (argc > 1) {
         sg_error err;
         return sg_arguments_fail(

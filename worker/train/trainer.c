@@ -33,6 +33,7 @@ struct sg_trainer {
     uint64_t epoch;       /* that was begun last */
     sg_summary_losses losses;
     uint64_t started_ns, ended_ns; /* of the first step and of the last */
+    uint64_t first;                /* iteration with which this life began */
     char initial_sha256[SG_WORKLOAD_HASH_BYTES];
 };
 
@@ -154,6 +155,7 @@ static void note_start(sg_trainer *t)
     if (t->started_ns != 0)
         return;
     t->started_ns = sg_clock_ns();
+    t->first = t->step.iteration;
     sg_log_info(t->options.log, "training", "step=%" PRIu64 " rank=%u size=%u", t->step.number, t->step.rank,
                 t->step.size);
 }
@@ -262,11 +264,13 @@ static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
     sg_status status = info.sync ? SG_OK : wait_until_alone(t, client, err);
     const sg_workload *w = t->workload;
     double seconds = (double)(t->ended_ns - t->started_ns) / 1e9;
+    uint64_t n_made = sg_workload_examples(w, w->total_steps);
+    uint64_t n_before = t->first < w->total_steps ? sg_workload_examples(w, t->first) : n_made;
     sg_summary summary = {.ps = info.n_ps,
                           .workers = t->options.config->workers,
                           .steps = w->total_steps,
                           .seconds = seconds,
-                          .examples_per_second = (double)sg_workload_examples(w, w->total_steps) / seconds,
+                          .examples_per_second = (double)(n_made - n_before) / seconds,
                           .non_finite_steps = w->non_finite_steps};
     if (status == SG_OK)
         status = sg_evaluate_accuracy(t->workload, &summary.test_accuracy, err);
