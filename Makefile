@@ -41,7 +41,8 @@ PB_C   := $(PROTOS:proto/%.proto=$(BUILD)/proto/%.pb-c.c) $(BUILD)/proto/grpc/he
 PB_H   := $(PB_C:.c=.h)
 obj     = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 COMMON  := $(call obj,common/*.c) $(PB_C:$(BUILD)/proto/%.c=$(BUILD)/obj/proto/%.o)
-KERNELS := $(filter-out %/ref.o,$(call obj,kernels/*.c)) $(BUILD)/obj/kernels/ref_float.o $(BUILD)/obj/kernels/ref_double.o
+REF     := $(call obj,kernels/ref*.c)# compiled for float and for double
+KERNELS := $(filter-out $(REF),$(call obj,kernels/*.c)) $(REF:.o=_float.o) $(REF:.o=_double.o)
 SERVER  := $(filter-out %/main.o,$(call obj,server/*.c))
 CLIENT  := $(call obj,worker/client/*.c)
 WORKER  := $(call obj,worker/nn/*.c worker/data/*.c worker/models/*.c worker/train/*.c)
@@ -130,11 +131,13 @@ $(BUILD)/proto/grpc/%.pb-c.c $(BUILD)/proto/grpc/%.pb-c.h: $(HEALTH)/grpc/%.prot
 $(BUILD)/obj/proto/%.o: $(BUILD)/proto/%.c | $(PB_H)
 	$(say) CC $<
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -c -o $@ $<
-$(BUILD)/obj/kernels/ref_float.o: CFLAGS += -DSG_REAL=float
-$(BUILD)/obj/kernels/ref_double.o: CFLAGS += -DSG_REAL=double
-$(BUILD)/obj/kernels/ref_%.o: kernels/ref.c | $(PB_H)
-	$(say) CC "$< ($*)"
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+define real
+$(REF:.o=_$(1).o): CFLAGS += -DSG_REAL=$(1)
+$(REF:.o=_$(1).o): $(BUILD)/obj/kernels/%_$(1).o: kernels/%.c | $(PB_H)
+	$$(say) CC "$$< ($(1))"
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) -MMD -MP -c -o $$@ $$<
+endef
+$(foreach r,float double,$(eval $(call real,$(r))))
 $(BUILD)/obj/kernels/%.o $(BUILD)/obj/tests/bench/yardstick_kernel.o: CFLAGS += -O3 -fno-math-errno -fno-trapping-math
 $(BUILD)/obj/%.o: %.c | $(PB_H)
 	$(say) CC $<

@@ -3,13 +3,11 @@
  * Loops are written so that the compiler makes vectors of them, for three instruction sets (isa.h). Sums run in an
  * order of their own, so results agree with ref.c within rounding, not bit for bit. */
 #include <math.h>
-#include <string.h>
 
 #include <cblas.h>
 
 #include "common/status.h"
-#include "kernels/isa.h"
-#include "kernels/kernel.h"
+#include "kernels/cpu.h"
 
 static blasint blas_size(size_t n)
 {
@@ -17,41 +15,38 @@ static blasint blas_size(size_t n)
     return (blasint)n;
 }
 
-/* The part of an operand where a product begins, and how far its rows lie apart. */
-typedef struct operand {
-    bool transpose;
-    const float *first;
-    size_t stride;
-} operand;
-
-static void multiply(size_t m, size_t n, size_t k, operand a, operand b, bool accumulate, float *c)
+void sg_cpu_multiply(size_t m, size_t n, size_t k, sg_cpu_operand a, sg_cpu_operand b, bool accumulate, float *c,
+                     size_t c_stride)
 {
     if (m == 0 || n == 0)
         return;
     if (k == 0) {
-        if (!accumulate)
-            memset(c, 0, m * n * sizeof(float));
+        for (size_t i = 0; !accumulate && i < m; i++)
+            memset(c + i * c_stride, 0, n * sizeof(float));
         return;
     }
     cblas_sgemm(CblasRowMajor, a.transpose ? CblasTrans : CblasNoTrans, b.transpose ? CblasTrans : CblasNoTrans,
                 blas_size(m), blas_size(n), blas_size(k), 1, a.first, blas_size(a.stride), b.first, blas_size(b.stride),
-                accumulate ? 1 : 0, c, blas_size(n));
+                accumulate ? 1 : 0, c, blas_size(c_stride));
 }
 
 static void gemm_rows(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,
                       const void *a, const void *b, bool accumulate, void *c)
 {
-    const operand left = {transpose_a, (const float *)a + (transpose_a ? first : first * k), transpose_a ? m : k};
-    const operand right = {transpose_b, b, transpose_b ? k : n};
-    multiply(n_rows, n, k, left, right, accumulate, (float *)c + first * n);
+    const sg_cpu_operand left = {transpose_a, (const float *)a + (transpose_a ? first : first * k),
+                                 transpose_a ? m : k};
+    const sg_cpu_operand right = {transpose_b, b, transpose_b ? k : n};
+    sg_cpu_multiply(n_rows, n, k, left, right, accumulate, (float *)c + first * n, n);
 }
 
 static void gemm_terms(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_terms,
                        const void *a, const void *b, bool accumulate, void *c)
 {
-    const operand left = {transpose_a, (const float *)a + (transpose_a ? first * m : first), transpose_a ? m : k};
-    const operand right = {transpose_b, (const float *)b + (transpose_b ? first : first * n), transpose_b ? k : n};
-    multiply(m, n, n_terms, left, right, accumulate, c);
+    const sg_cpu_operand left = {transpose_a, (const float *)a + (transpose_a ? first * m : first),
+                                 transpose_a ? m : k};
+    const sg_cpu_operand right = {transpose_b, (const float *)b + (transpose_b ? first : first * n),
+                                  transpose_b ? k : n};
+    sg_cpu_multiply(m, n, n_terms, left, right, accumulate, c, n);
 }
 
 static void gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
@@ -65,6 +60,17 @@ static void fill(size_t n_elems, double value, void *x)
     float *out = x;
     for (size_t i = 0; i < n_elems; i++)
         out[i] = (float)value;
+}
+
+SG_ISA_INLINE void scaled_loop(size_t n_elems, float factor, const float *restrict x, bool accumulate,
+                               float *restrict y)
+{
+    if (accumulate)
+        for (size_t i = 0; i < n_elems; i++)
+            y[i] += factor * x[i];
+    else
+        for (size_t i = 0; i < n_elems; i++)
+            y[i] = factor * x[i];
 }
 
 /* NaN stays NaN: the comparison is false for it. */
@@ -215,6 +221,8 @@ static double get(const void *x, size_t index)
     { bias_add_loop(rows, cols, bias, y); }                                                                            \
     target static void bias_add_relu_##name_(size_t rows, size_t cols, const void *bias, void *y)                      \
     { bias_add_relu_loop(rows, cols, bias, y); }                                                                       \
+    target static void scaled_##name_(size_t n_elems, double factor, const void *x, bool accumulate, void *y)          \
+    { scaled_loop(n_elems, (float)factor, x, accumulate, y); }                                                         \
     target static void relu_##name_(size_t n_elems, const void *x, void *y)                                            \
     { relu_loop(n_elems, x, y); }                                                                                      \
     target static void relu_backward_##name_(size_t n_elems, const void *y, const void *dy, bool accumulate, void *dx) \
@@ -235,7 +243,8 @@ static double get(const void *x, size_t index)
         .bias_add = bias_add_##name_, .bias_add_relu = bias_add_relu_##name_, .relu = relu_##name_, .relu_backward = relu_backward_##name_,          \
         .column_sums = column_sums_##name_, .relu_backward_column_sums = relu_backward_column_sums_##name_,            \
         .softmax_cross_entropy = softmax_##name_, .softmax_cross_entropy_backward = softmax_backward_##name_,          \
-        .count_correct = count_correct, .fill = fill, .get = get,                                                      \
+        .count_correct = count_correct, .fill = fill, .scaled = scaled_##name_, .get = get,                            \
+        .conv = &sg_cpu_conv_##name_, .pool = &sg_cpu_pool_##name_,                                                    \
     };
 /* clang-format on */
 VARIANT(portable, )

@@ -14,7 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/conv.h"
 #include "kernels/isa.h"
+#include "kernels/pool.h"
 
 /* A multiple of the rows that any of OpenBLAS's kernels works on at a time (12, 16, 24, 32). */
 #define SG_KERNEL_BLOCK_ROWS 96u
@@ -59,7 +61,12 @@ typedef struct sg_kernel {
     uint64_t (*count_correct)(size_t rows, size_t cols, const void *logits, const uint32_t *labels);
 
     void (*fill)(size_t n_elems, double value, void *x);
+    /* y (+)= factor * x; factor is rounded to an element first */
+    void (*scaled)(size_t n_elems, double factor, const void *x, bool accumulate, void *y);
     double (*get)(const void *x, size_t index); /* one element, on the host */
+
+    const sg_kernel_conv *conv;
+    const sg_kernel_pool *pool;
 } sg_kernel;
 
 /* Static storage, immutable. */

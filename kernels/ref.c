@@ -4,18 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/kernel.h"
+#include "kernels/ref.h"
 
-#ifndef SG_REAL
-#define SG_REAL float
-#endif
-typedef SG_REAL real;
-
-#define CONCAT(a, b)       a##b
-#define WITH_SUFFIX(a, b)  CONCAT(a, b)
-#define TABLE_OF_THIS_TYPE WITH_SUFFIX(sg_kernel_ref_, SG_REAL)
-#define TEXT(x)            #x
-#define TEXT_OF(x)         TEXT(x)
+#define TEXT(x)    #x
+#define TEXT_OF(x) TEXT(x)
 
 /* op(a) is [m,k], op(b) [k,n] */
 typedef struct product {
@@ -178,12 +170,20 @@ static void fill(size_t n_elems, double value, void *x)
         out[i] = (real)value;
 }
 
+static void scaled(size_t n_elems, double factor, const void *x, bool accumulate, void *y)
+{
+    const real *in = x;
+    real *out = y;
+    for (size_t i = 0; i < n_elems; i++)
+        out[i] = (real)factor * in[i] + (accumulate ? out[i] : 0);
+}
+
 static double get(const void *x, size_t index)
 {
     return (double)((const real *)x)[index];
 }
 
-const sg_kernel *TABLE_OF_THIS_TYPE(void)
+const sg_kernel *SG_REF_NAME(sg_kernel_ref_)(void)
 {
     static const sg_kernel table = {
         .name = "ref_" TEXT_OF(SG_REAL),
@@ -201,7 +201,10 @@ const sg_kernel *TABLE_OF_THIS_TYPE(void)
         .softmax_cross_entropy_backward = softmax_cross_entropy_backward,
         .count_correct = count_correct,
         .fill = fill,
+        .scaled = scaled,
         .get = get,
+        .conv = &SG_REF_NAME(sg_ref_conv_),
+        .pool = &SG_REF_NAME(sg_ref_pool_),
     };
     return &table;
 }

@@ -1,6 +1,6 @@
 /* tests/kernels/test_kernel.c - every table against the plain loops in double precision, over sizes 0, 1, odd, large.
  *
- * A new kernel: add a check_... function and call it in check_all. A new backend: add its table to for_each_table.
+ * A new kernel: add a check_... function and a test for it. A new backend: arrays.h.
  * Bounds: elementwise kernels are exact; a sum of n products of numbers up to 1 is within 2e-7 * (1 + n); probabilities
  * are within 1e-6, losses within 1e-6 * (1 + loss). */
 #include <criterion/criterion.h>
@@ -9,71 +9,24 @@
 #include <string.h>
 
 #include "common/status.h"
-#include "kernels/kernel.h"
-#include "worker/nn/initializer.h"
+#include "tests/kernels/arrays.h"
 
 TestSuite(kernel, .timeout = 30);
-
-#define CANARY 12345.0F
-
-/* The same numbers in float and in double, with one more element behind that nobody may write. */
-typedef struct array {
-    size_t n_elems;
-    float *f;
-    double *d;
-} array;
-
-static array array_make(const char *name, size_t n_elems, float limit)
-{
-    array a = {
-        .n_elems = n_elems, .f = sg_xcalloc(n_elems + 1, sizeof(float)), .d = sg_xcalloc(n_elems + 1, sizeof(double))};
-    sg_initializer_uniform(3, name, limit, 0, n_elems, a.f);
-    a.f[n_elems] = CANARY;
-    for (size_t i = 0; i <= n_elems; i++)
-        a.d[i] = (double)a.f[i];
-    return a;
-}
-
-static void array_free(array *a)
-{
-    free(a->f);
-    free(a->d);
-}
-
-static void assert_near(const sg_kernel *kernel, const char *what, const array *a, double bound)
-{
-    for (size_t i = 0; i < a->n_elems; i++)
-        cr_assert(fabs((double)a->f[i] - a->d[i]) <= bound,
-                  "%s of %s: element %zu of %zu is %.9g, wanted %.9g within %g", what, kernel->name, i, a->n_elems,
-                  (double)a->f[i], a->d[i], bound);
-    cr_assert(a->f[a->n_elems] == CANARY, "%s of %s wrote behind its output", what, kernel->name);
-}
-
-static void for_each_table(void (*check)(const sg_kernel *kernel))
-{
-    check(sg_kernel_ref_float());
-    for (sg_isa isa = SG_ISA_PORTABLE; isa < SG_ISA_COUNT; isa++) {
-        if (sg_isa_has(isa))
-            check(sg_kernel_cpu_as(isa));
-        else
-            cr_log_warn("SKIP: this machine lacks instruction set %d", (int)isa);
-    }
-}
 
 static void gemm_of(const sg_kernel *kernel, int flags, size_t m, size_t n, size_t k)
 {
     bool transpose_a = flags & 1;
     bool transpose_b = flags & 2;
     bool accumulate = flags & 4;
-    array a = array_make("a", m * k, 1);
-    array b = array_make("b", k * n, 1);
-    array c = array_make("c", m * n, 1);
+    sg_array a = sg_array_make("a", m * k, 1);
+    sg_array b = sg_array_make("b", k * n, 1);
+    sg_array c = sg_array_make("c", m * n, 1);
     kernel->gemm(transpose_a, transpose_b, m, n, k, a.f, b.f, accumulate, c.f);
     sg_kernel_ref_double()->gemm(transpose_a, transpose_b, m, n, k, a.d, b.d, accumulate, c.d);
-    assert_near(kernel, "gemm", &c, 2e-7 * (double)(1 + k));
-    array_free(&a);
-    array_free(&b);
-    array_free(&c);
+    sg_array_assert_near(kernel, "gemm", &c, 2e-7 * (double)(1 + k));
+    sg_array_free(&a);
+    sg_array_free(&b);
+    sg_array_free(&c);
 }
 
 static void check_gemm(const sg_kernel *kernel)
@@ -89,9 +42,9 @@ static void check_gemm(const sg_kernel *kernel)
 static void rows_of(const sg_kernel *kernel, int flags, size_t first, size_t n_rows, double bound)
 {
     enum { m = 3 * SG_KERNEL_BLOCK_ROWS + 17, n = 70, k = 33 };
-    array a = array_make("a", (size_t)m * k, 1);
-    array b = array_make("b", (size_t)k * n, 1);
-    array c = array_make("c", (size_t)m * n, 1), whole = array_make("c", (size_t)m * n, 1);
+    sg_array a = sg_array_make("a", (size_t)m * k, 1);
+    sg_array b = sg_array_make("b", (size_t)k * n, 1);
+    sg_array c = sg_array_make("c", (size_t)m * n, 1), whole = sg_array_make("c", (size_t)m * n, 1);
     kernel->gemm(flags & 1, flags & 2, m, n, k, a.f, b.f, flags & 4, whole.f);
     kernel->gemm_rows(flags & 1, flags & 2, m, n, k, first, n_rows, a.f, b.f, flags & 4, c.f);
     for (size_t i = 0; i < (size_t)m * n; i++) {
@@ -100,26 +53,26 @@ static void rows_of(const sg_kernel *kernel, int flags, size_t first, size_t n_r
         cr_assert(fabs((double)c.f[i] - want) <= (of_it ? bound : 0), "%s: element %zu, row %zu, is %.9g, wanted %.9g",
                   kernel->name, i, i / n, (double)c.f[i], want);
     }
-    array_free(&a);
-    array_free(&b);
-    array_free(&c);
-    array_free(&whole);
+    sg_array_free(&a);
+    sg_array_free(&b);
+    sg_array_free(&c);
+    sg_array_free(&whole);
 }
 
 /* Terms [0, cut) and the others one after the other are the whole product. */
 static void terms_of(const sg_kernel *kernel, int flags, size_t cut)
 {
     enum { m = 19, n = 70, k = 133 };
-    array a = array_make("a", (size_t)m * k, 1);
-    array b = array_make("b", (size_t)k * n, 1);
-    array c = array_make("c", (size_t)m * n, 1);
+    sg_array a = sg_array_make("a", (size_t)m * k, 1);
+    sg_array b = sg_array_make("b", (size_t)k * n, 1);
+    sg_array c = sg_array_make("c", (size_t)m * n, 1);
     kernel->gemm_terms(flags & 1, flags & 2, m, n, k, 0, cut, a.f, b.f, flags & 4, c.f);
     kernel->gemm_terms(flags & 1, flags & 2, m, n, k, cut, k - cut, a.f, b.f, true, c.f);
     sg_kernel_ref_double()->gemm(flags & 1, flags & 2, m, n, k, a.d, b.d, flags & 4, c.d);
-    assert_near(kernel, "gemm_terms", &c, 2e-7 * (1 + k));
-    array_free(&a);
-    array_free(&b);
-    array_free(&c);
+    sg_array_assert_near(kernel, "gemm_terms", &c, 2e-7 * (1 + k));
+    sg_array_free(&a);
+    sg_array_free(&b);
+    sg_array_free(&c);
 }
 
 static void check_gemm_terms(const sg_kernel *kernel)
@@ -133,7 +86,7 @@ static void check_gemm_terms(const sg_kernel *kernel)
 Test(kernel, sums_in_two_parts_are_those_of_the_whole_product)
 {
     sg_kernel_cpu_set_threads(1);
-    for_each_table(check_gemm_terms);
+    sg_for_each_table(check_gemm_terms);
 }
 
 static void check_gemm_rows(const sg_kernel *kernel)
@@ -151,13 +104,13 @@ static void check_gemm_rows(const sg_kernel *kernel)
 Test(kernel, blocks_of_rows_have_the_bits_of_the_whole_product)
 {
     sg_kernel_cpu_set_threads(1);
-    for_each_table(check_gemm_rows);
+    sg_for_each_table(check_gemm_rows);
 }
 
 Test(kernel, matrix_products_agree_with_the_plain_loops)
 {
     sg_kernel_cpu_set_threads(1);
-    for_each_table(check_gemm);
+    sg_for_each_table(check_gemm);
 }
 
 Test(kernel, a_small_matrix_product_is_the_one_computed_by_hand)
@@ -185,47 +138,47 @@ static void check_bias(const sg_kernel *kernel)
     for (size_t i = 0; i < SG_ARRAY_LEN(shapes); i++) {
         size_t rows = shapes[i].rows;
         size_t cols = shapes[i].cols;
-        array bias = array_make("bias", cols, 1);
-        array y = array_make("y", rows * cols, 1);
-        array relu = array_make("y", rows * cols, 1);
+        sg_array bias = sg_array_make("bias", cols, 1);
+        sg_array y = sg_array_make("y", rows * cols, 1);
+        sg_array relu = sg_array_make("y", rows * cols, 1);
         kernel->bias_add(rows, cols, bias.f, y.f);
         sg_kernel_ref_double()->bias_add(rows, cols, bias.d, y.d);
-        assert_near(kernel, "bias_add", &y, 2e-7);
+        sg_array_assert_near(kernel, "bias_add", &y, 2e-7);
         kernel->bias_add_relu(rows, cols, bias.f, relu.f);
         sg_kernel_ref_double()->bias_add_relu(rows, cols, bias.d, relu.d);
-        assert_near(kernel, "bias_add_relu", &relu, 2e-7);
-        array_free(&bias);
-        array_free(&y);
-        array_free(&relu);
+        sg_array_assert_near(kernel, "bias_add_relu", &relu, 2e-7);
+        sg_array_free(&bias);
+        sg_array_free(&y);
+        sg_array_free(&relu);
     }
 }
 
 Test(kernel, biases_agree_with_the_plain_loops)
 {
-    for_each_table(check_bias);
+    sg_for_each_table(check_bias);
 }
 
 static void check_relu(const sg_kernel *kernel)
 {
     static const size_t sizes[] = {0, 1, 7, 33, 100003};
     for (size_t i = 0; i < SG_ARRAY_LEN(sizes); i++) {
-        array x = array_make("x", sizes[i], 1);
-        array y = array_make("y", sizes[i], 1);
-        array dx = array_make("dx", sizes[i], 1);
-        array dy = array_make("dy", sizes[i], 1);
+        sg_array x = sg_array_make("x", sizes[i], 1);
+        sg_array y = sg_array_make("y", sizes[i], 1);
+        sg_array dx = sg_array_make("dx", sizes[i], 1);
+        sg_array dy = sg_array_make("dy", sizes[i], 1);
         kernel->relu(sizes[i], x.f, y.f);
         sg_kernel_ref_double()->relu(sizes[i], x.d, y.d);
-        assert_near(kernel, "relu", &y, 0);
+        sg_array_assert_near(kernel, "relu", &y, 0);
         kernel->relu_backward(sizes[i], y.f, dy.f, true, dx.f);
         sg_kernel_ref_double()->relu_backward(sizes[i], y.d, dy.d, true, dx.d);
-        assert_near(kernel, "relu_backward, accumulating", &dx, 2e-7);
+        sg_array_assert_near(kernel, "relu_backward, accumulating", &dx, 2e-7);
         kernel->relu_backward(sizes[i], y.f, dy.f, false, dy.f);
         sg_kernel_ref_double()->relu_backward(sizes[i], y.d, dy.d, false, dy.d);
-        assert_near(kernel, "relu_backward in place", &dy, 0);
-        array_free(&x);
-        array_free(&y);
-        array_free(&dx);
-        array_free(&dy);
+        sg_array_assert_near(kernel, "relu_backward in place", &dy, 0);
+        sg_array_free(&x);
+        sg_array_free(&y);
+        sg_array_free(&dx);
+        sg_array_free(&dy);
     }
     float nan = NAN;
     kernel->relu(1, &nan, &nan);
@@ -234,27 +187,27 @@ static void check_relu(const sg_kernel *kernel)
 
 Test(kernel, relu_agrees_with_the_plain_loops)
 {
-    for_each_table(check_relu);
+    sg_for_each_table(check_relu);
 }
 
 static void column_sums_of(const sg_kernel *kernel, size_t rows, size_t cols, bool accumulate)
 {
-    array y = array_make("y", rows * cols, 1);
-    array dy = array_make("dy", rows * cols, 1);
-    array sums = array_make("sums", cols, 1);
-    array masked_sums = array_make("sums", cols, 1);
+    sg_array y = sg_array_make("y", rows * cols, 1);
+    sg_array dy = sg_array_make("dy", rows * cols, 1);
+    sg_array sums = sg_array_make("sums", cols, 1);
+    sg_array masked_sums = sg_array_make("sums", cols, 1);
     double bound = 2e-7 * (double)(1 + rows);
     kernel->column_sums(rows, cols, dy.f, accumulate, sums.f);
     sg_kernel_ref_double()->column_sums(rows, cols, dy.d, accumulate, sums.d);
-    assert_near(kernel, "column_sums", &sums, bound);
+    sg_array_assert_near(kernel, "column_sums", &sums, bound);
     kernel->relu_backward_column_sums(rows, cols, y.f, dy.f, accumulate, masked_sums.f);
     sg_kernel_ref_double()->relu_backward_column_sums(rows, cols, y.d, dy.d, accumulate, masked_sums.d);
-    assert_near(kernel, "relu_backward_column_sums", &masked_sums, bound);
-    assert_near(kernel, "relu_backward_column_sums, gradient", &dy, 0);
-    array_free(&y);
-    array_free(&dy);
-    array_free(&sums);
-    array_free(&masked_sums);
+    sg_array_assert_near(kernel, "relu_backward_column_sums", &masked_sums, bound);
+    sg_array_assert_near(kernel, "relu_backward_column_sums, gradient", &dy, 0);
+    sg_array_free(&y);
+    sg_array_free(&dy);
+    sg_array_free(&sums);
+    sg_array_free(&masked_sums);
 }
 
 static void check_column_sums(const sg_kernel *kernel)
@@ -267,33 +220,33 @@ static void check_column_sums(const sg_kernel *kernel)
 
 Test(kernel, column_sums_agree_with_the_plain_loops)
 {
-    for_each_table(check_column_sums);
+    sg_for_each_table(check_column_sums);
 }
 
 static void cross_entropy_of(const sg_kernel *kernel, size_t rows, size_t cols, float limit, bool accumulate)
 {
-    array logits = array_make("logits", rows * cols, limit);
-    array p = array_make("p", rows * cols, 1);
-    array d = array_make("d", rows * cols, 1);
-    array loss = array_make("loss", 1, 1);
-    array dloss = array_make("dloss", 1, 2);
+    sg_array logits = sg_array_make("logits", rows * cols, limit);
+    sg_array p = sg_array_make("p", rows * cols, 1);
+    sg_array d = sg_array_make("d", rows * cols, 1);
+    sg_array loss = sg_array_make("loss", 1, 1);
+    sg_array dloss = sg_array_make("dloss", 1, 2);
     uint32_t *labels = sg_xcalloc(rows + 1, sizeof *labels);
     for (size_t r = 0; r < rows; r++)
         labels[r] = (uint32_t)(r * 7 % cols);
     const sg_kernel *truth = sg_kernel_ref_double();
     kernel->softmax_cross_entropy(rows, cols, logits.f, labels, p.f, loss.f);
     truth->softmax_cross_entropy(rows, cols, logits.d, labels, p.d, loss.d);
-    assert_near(kernel, "softmax", &p, 1e-6);
-    assert_near(kernel, "cross entropy", &loss, 1e-6 * (1 + fabs(loss.d[0])));
+    sg_array_assert_near(kernel, "softmax", &p, 1e-6);
+    sg_array_assert_near(kernel, "cross entropy", &loss, 1e-6 * (1 + fabs(loss.d[0])));
     kernel->softmax_cross_entropy_backward(rows, cols, p.f, labels, dloss.f, accumulate, d.f);
     truth->softmax_cross_entropy_backward(rows, cols, p.d, labels, dloss.d, accumulate, d.d);
-    assert_near(kernel, "softmax_cross_entropy_backward", &d, 1e-6);
+    sg_array_assert_near(kernel, "softmax_cross_entropy_backward", &d, 1e-6);
     cr_assert(kernel->count_correct(rows, cols, logits.f, labels) == truth->count_correct(rows, cols, logits.d, labels),
               "count_correct of %s", kernel->name);
     free(labels);
-    array *const all[] = {&logits, &p, &d, &loss, &dloss};
+    sg_array *const all[] = {&logits, &p, &d, &loss, &dloss};
     for (size_t i = 0; i < SG_ARRAY_LEN(all); i++)
-        array_free(all[i]);
+        sg_array_free(all[i]);
 }
 
 static void check_cross_entropy(const sg_kernel *kernel)
@@ -306,7 +259,7 @@ static void check_cross_entropy(const sg_kernel *kernel)
 
 Test(kernel, softmax_and_cross_entropy_agree_with_the_plain_loops_for_logits_of_any_size)
 {
-    for_each_table(check_cross_entropy);
+    sg_for_each_table(check_cross_entropy);
 }
 
 static void check_known_loss(const sg_kernel *kernel)
@@ -329,7 +282,7 @@ static void check_known_loss(const sg_kernel *kernel)
 
 Test(kernel, the_loss_of_logits_worked_out_by_hand)
 {
-    for_each_table(check_known_loss);
+    sg_for_each_table(check_known_loss);
 }
 
 Test(kernel, of_equal_logits_the_first_counts)
@@ -341,17 +294,37 @@ Test(kernel, of_equal_logits_the_first_counts)
 
 static void check_fill(const sg_kernel *kernel)
 {
-    float x[4] = {CANARY, CANARY, CANARY, CANARY};
+    float x[4] = {7, 7, 7, 7};
     kernel->fill(3, 0.25, x);
-    cr_assert(x[0] == 0.25F && x[2] == 0.25F && x[3] == CANARY);
+    cr_assert(x[0] == 0.25F && x[2] == 0.25F && x[3] == 7);
     cr_assert(kernel->get(x, 1) == 0.25);
     kernel->fill(0, 1, NULL);
 }
 
 Test(kernel, fill_fills_as_many_as_it_is_told)
 {
-    for_each_table(check_fill);
+    sg_for_each_table(check_fill);
     double x[2] = {1, 1};
     sg_kernel_ref_double()->fill(1, 0.1, x);
     cr_assert(x[0] == 0.1 && x[1] == 1 && sg_kernel_ref_double()->get(x, 0) == 0.1);
+}
+
+static void check_scaled(const sg_kernel *kernel)
+{
+    static const size_t sizes[] = {0, 1, 7, 16, 129};
+    for (size_t i = 0; i < SG_ARRAY_LEN(sizes); i++) {
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            sg_array x = sg_array_make("x", sizes[i], 1), y = sg_array_make("y", sizes[i], 1);
+            kernel->scaled(sizes[i], 0.1, x.f, accumulate, y.f);
+            sg_kernel_ref_double()->scaled(sizes[i], 0.1, x.d, accumulate, y.d);
+            sg_array_assert_near(kernel, "scaled", &y, 2e-7);
+            sg_array_free(&x);
+            sg_array_free(&y);
+        }
+    }
+}
+
+Test(kernel, scaling_agrees_with_the_plain_loops)
+{
+    sg_for_each_table(check_scaled);
 }

@@ -50,3 +50,22 @@ void sg_fixture_check_gradient(sg_fixture_pass pass, void *user, double *values,
     }
     sg_tape_destroy(tape);
 }
+
+sg_tensor *sg_fixture_loss(sg_tape *tape, sg_tensor *x)
+{
+    enum { classes = 3 };
+    static double weight[SG_FIXTURE_MAX * classes];
+    static const double bias[classes] = {0.1, 0, -0.1};
+    static const uint32_t label = 1;
+    static float noise[SG_FIXTURE_MAX * classes];
+    if (!x)
+        return NULL;
+    cr_assert(x->n_elems <= SG_FIXTURE_MAX);
+    sg_initializer_uniform(12, "loss", 1, 0, SG_ARRAY_LEN(noise), noise);
+    for (size_t i = 0; i < SG_ARRAY_LEN(noise); i++)
+        weight[i] = (double)noise[i] / 4;
+    sg_tensor *row = sg_reshape_forward(tape, x, 2, (uint64_t[]){1, x->n_elems});
+    sg_tensor *w = sg_tape_input(tape, weight, 2, (uint64_t[]){x->n_elems, classes});
+    sg_tensor *b = sg_tape_input(tape, bias, 1, (uint64_t[]){classes});
+    return sg_softmax_cross_entropy_forward(tape, sg_dense_forward(tape, row, w, b, SG_DENSE_LINEAR), &label, 1);
+}

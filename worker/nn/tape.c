@@ -43,6 +43,8 @@ typedef struct step {
 struct sg_tape {
     const sg_kernel *kernel;
     sg_arena *arena;
+    void *scratch;                            /* [scratch_bytes], of this pass; NULL: none yet */
+    size_t scratch_bytes, most_scratch_bytes; /* the latter: of all passes */
     step *last_step;
     variable *last_variable;
     uint32_t backward_pass; /* number of the backward pass under way, or of the last one since begin */
@@ -71,6 +73,8 @@ void sg_tape_destroy(sg_tape *tape)
 void sg_tape_begin(sg_tape *tape)
 {
     sg_arena_reset(tape->arena);
+    tape->scratch = NULL;
+    tape->scratch_bytes = 0;
     tape->last_step = NULL;
     tape->last_variable = NULL;
     tape->backward_pass = 0;
@@ -120,6 +124,18 @@ void *sg_tape_alloc(sg_tape *tape, size_t n_bytes)
     return bytes ? bytes
                  : sg_tape_fail(tape, SG_EXHAUSTED, "no memory for %zu bytes of a forward pass; use a smaller batch",
                                 n_bytes);
+}
+
+/* As large as any pass needed it, at once: so only the first pass makes it several times. */
+void *sg_tape_scratch(sg_tape *tape, size_t n_bytes)
+{
+    if (tape->most_scratch_bytes < n_bytes)
+        tape->most_scratch_bytes = n_bytes;
+    if (tape->error.code == SG_OK && (!tape->scratch || tape->scratch_bytes < n_bytes)) {
+        tape->scratch = sg_tape_alloc(tape, tape->most_scratch_bytes);
+        tape->scratch_bytes = tape->most_scratch_bytes;
+    }
+    return tape->error.code == SG_OK ? tape->scratch : NULL;
 }
 
 bool sg_tape_may_read(sg_tape *tape, const sg_tensor *input, size_t first, size_t n_elems)
@@ -189,6 +205,16 @@ sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, b
     return tensor->value ? tensor : NULL;
 }
 
+sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const uint64_t *shape)
+{
+    sg_tensor *tensor = make_tensor(tape, sizeof *tensor, rank, shape);
+    if (!tensor)
+        return NULL;
+    tensor->needs_gradient = x->needs_gradient;
+    tensor->value = x->value;
+    return tensor;
+}
+
 /* Notes which of the inputs are variables. */
 static void note_uses(sg_tape *tape, step *s, const sg_tape_layer *layer)
 {
@@ -234,6 +260,23 @@ void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate)
     if (!*accumulate)
         input->written_in = tape->backward_pass;
     return input->gradient;
+}
+
+void sg_tape_pass_gradient(sg_tape *tape, sg_tensor *output, sg_tensor *input)
+{
+    if (!input->needs_gradient)
+        return;
+    bool accumulate;
+    if (!input->is_variable && input->written_in != tape->backward_pass) { /* nothing has come to it in this pass */
+        void *free_buffer = input->gradient;
+        input->gradient = output->gradient;
+        input->written_in = tape->backward_pass;
+        output->gradient = free_buffer;
+        return;
+    }
+    void *gradient = sg_tape_gradient(tape, input, &accumulate);
+    if (gradient)
+        tape->kernel->scaled(output->n_elems, 1, output->gradient, accumulate, gradient);
 }
 
 /* The first n_elems of it are final. */

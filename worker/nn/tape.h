@@ -99,11 +99,15 @@ void *sg_tape_fail(sg_tape *tape, sg_status code, const char *format, ...) SG_PR
 
 /* A tensor for a layer's result, value not filled in; NULL after a failure. */
 sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, bool needs_gradient);
+/* The same with the value of x, not a copy of it. */
+sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const uint64_t *shape);
 /* A layer's first function asks so before it reads these elements of an input's value, which may come only now. False
  * after a failure. */
 bool sg_tape_may_read(sg_tape *tape, const sg_tensor *input, size_t first, size_t n_elems);
 /* Memory until the next sg_tape_begin, 64-byte aligned, not zeroed; NULL after a failure. */
 void *sg_tape_alloc(sg_tape *tape, size_t n_bytes);
+/* The same until the next call of this function: for what a kernel needs while it computes. */
+void *sg_tape_scratch(sg_tape *tape, size_t n_bytes);
 
 /* How to go back over a layer: called when the gradient of `output` is final, with a pointer to the copy of `state`
  * that the tape keeps. It adds to the gradients of the layer's inputs and may overwrite output->gradient. */
@@ -126,6 +130,10 @@ void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer);
 /* For a backward function: where to write the gradient of one of the layer's inputs, and whether to add to it or to
  * overwrite. NULL where none is needed: skip the work. */
 void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate);
+
+/* For the backward function of a layer that only looks at its input in another way: what came to the output comes to
+ * the input. Without a copy where that is possible: the input then has the output's buffer, and the output none. */
+void sg_tape_pass_gradient(sg_tape *tape, sg_tensor *output, sg_tensor *input);
 
 /* For backward_variables, which may write the gradient of a large variable part by part: the first n_elems have been
  * written, and the layer reads their values no more. It need not be said of the last part. */

@@ -1,0 +1,53 @@
+/* kernels/cpu.h - what the files of the CPU table share. Only they include it. */
+#ifndef SG_KERNELS_CPU_H
+#define SG_KERNELS_CPU_H
+
+#include <string.h>
+
+#include "kernels/kernel.h"
+
+/* The part of an operand where a product begins, and how far its rows lie apart. */
+typedef struct sg_cpu_operand {
+    bool transpose;
+    const float *first;
+    size_t stride;
+} sg_cpu_operand;
+
+/* c[m,n] = op(a) * op(b) (+ c); the rows of c lie c_stride elements apart. */
+void sg_cpu_multiply(size_t m, size_t n, size_t k, sg_cpu_operand a, sg_cpu_operand b, bool accumulate, float *c,
+                     size_t c_stride);
+
+extern const sg_kernel_conv sg_cpu_conv_portable, sg_cpu_conv_avx2, sg_cpu_conv_avx512;
+extern const sg_kernel_pool sg_cpu_pool_portable, sg_cpu_pool_avx2, sg_cpu_pool_avx512;
+
+/* Short rows are the rule here, for which a call of memcpy or memset costs more than the copy. */
+SG_ISA_INLINE void sg_cpu_copy(size_t n, const float *restrict from, float *restrict to)
+{
+    enum { wide = 8, narrow = 2 };
+    size_t i = 0;
+    for (; i + wide <= n; i += wide)
+        __builtin_memcpy(to + i, from + i, wide * sizeof(float));
+    for (; i + narrow <= n; i += narrow)
+        __builtin_memcpy(to + i, from + i, narrow * sizeof(float));
+    if (i < n)
+        to[i] = from[i];
+}
+
+/* Sums in lanes, so that the compiler makes vectors of them. */
+SG_ISA_INLINE double sg_cpu_sum(size_t n, const float *x)
+{
+    enum { n_lanes = 16 };
+    float lanes[n_lanes] = {0};
+    size_t i = 0;
+    for (; i + n_lanes <= n; i += n_lanes)
+        for (size_t l = 0; l < n_lanes; l++)
+            lanes[l] += x[i + l];
+    double sum = 0;
+    for (; i < n; i++)
+        sum += (double)x[i];
+    for (size_t l = 0; l < n_lanes; l++)
+        sum += (double)lanes[l];
+    return sum;
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* tests/kernels/test_conv.c - convolutions of every table against the plain loops in double precision, and these
+ * against sums made by hand. A sum of n products of numbers up to 1 is within 2e-7 * (1 + n). */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/status.h"
+#include "tests/kernels/arrays.h"
+
+TestSuite(conv, .timeout = 60);
+
+static sg_conv_shape shape_of(const size_t numbers[10])
+{
+    sg_conv_shape s = {.images = numbers[0],
+                       .channels = numbers[1],
+                       .height = numbers[2],
+                       .width = numbers[3],
+                       .outputs = numbers[4],
+                       .kernel_height = numbers[5],
+                       .kernel_width = numbers[6],
+                       .stride = numbers[7],
+                       .padding = numbers[8],
+                       .groups = numbers[9]};
+    s.out_height = sg_conv_out(s.height, s.kernel_height, s.stride, s.padding);
+    s.out_width = sg_conv_out(s.width, s.kernel_width, s.stride, s.padding);
+    return s;
+}
+
+/* images, channels, height, width, outputs, kernel height and width, stride, padding, groups */
+static const size_t shapes[][10] = {
+    {0, 1, 5, 5, 2, 3, 3, 1, 1, 1},   {1, 1, 1, 1, 1, 1, 1, 1, 0, 1},     {2, 3, 7, 5, 4, 3, 3, 1, 0, 1},
+    {2, 3, 7, 5, 4, 3, 3, 1, 1, 1},   {3, 2, 9, 9, 5, 3, 3, 2, 1, 1},     {2, 4, 8, 8, 6, 5, 5, 1, 2, 2},
+    {2, 6, 6, 7, 6, 3, 2, 1, 1, 6},   {1, 2, 4, 4, 3, 1, 1, 2, 0, 1},     {2, 2, 3, 3, 2, 3, 3, 1, 3, 1},
+    {1, 1, 2, 2, 1, 5, 5, 3, 4, 1},   {17, 1, 28, 28, 20, 5, 5, 1, 0, 1}, {9, 20, 12, 12, 50, 5, 5, 1, 0, 1},
+    {1, 16, 4, 4, 24, 3, 3, 1, 1, 1}, {4, 16, 15, 14, 8, 3, 3, 2, 1, 1},  {2, 64, 14, 14, 24, 3, 3, 1, 1, 1},
+    {1, 3, 40, 41, 8, 7, 7, 2, 3, 1}, {1, 1, 1, 9, 2, 1, 3, 1, 1, 1},     {70, 8, 2, 2, 8, 3, 3, 1, 1, 1},
+};
+
+/* All that a convolution computes, once. */
+typedef struct run {
+    const sg_kernel *kernel;
+    const sg_conv_shape *shape;
+    bool accumulate, is_double;
+    sg_array *x, *weight, *bias, *y, *dx, *dweight, *sums;
+} run;
+
+static void *data_of(const run *r, const sg_array *a)
+{
+    return r->is_double ? (void *)a->d : (void *)a->f;
+}
+
+static void compute(const run *r, bool with_bias)
+{
+    const sg_kernel_conv *conv = r->kernel->conv;
+    const sg_conv_shape *s = r->shape;
+    void *scratch = sg_try_alloc_aligned(conv->scratch_elems(s) * r->kernel->elem_bytes);
+    conv->forward(s, data_of(r, r->x), data_of(r, r->weight), with_bias ? data_of(r, r->bias) : NULL, scratch,
+                  data_of(r, r->y));
+    conv->backward_input(s, data_of(r, r->y), data_of(r, r->weight), r->accumulate, scratch, data_of(r, r->dx));
+    conv->backward_weight(s, data_of(r, r->x), data_of(r, r->y), r->accumulate, scratch, data_of(r, r->dweight));
+    conv->plane_sums(s->images, s->outputs, s->out_height * s->out_width, data_of(r, r->y), r->accumulate,
+                     data_of(r, r->sums));
+    free(scratch);
+}
+
+static void check_shape(const sg_kernel *kernel, const sg_conv_shape *s, bool accumulate, bool with_bias)
+{
+    const size_t n_terms = s->channels / s->groups * s->kernel_height * s->kernel_width;
+    const size_t plane = s->out_height * s->out_width;
+    /* The gradients are of y itself, which is scaled to about 1. */
+    sg_array x = sg_array_make("x", s->images * s->channels * s->height * s->width, 1);
+    sg_array weight = sg_array_make("weight", s->outputs * n_terms, 1 / (float)n_terms);
+    sg_array bias = sg_array_make("bias", s->outputs, 0.1F);
+    sg_array y = sg_array_make("y", s->images * s->outputs * plane, 1);
+    sg_array dx = sg_array_make("dx", x.n_elems, 1), dweight = sg_array_make("dweight", weight.n_elems, 1);
+    sg_array sums = sg_array_make("sums", s->outputs, 1);
+    run r = {.kernel = kernel,
+             .shape = s,
+             .accumulate = accumulate,
+             .x = &x,
+             .weight = &weight,
+             .bias = &bias,
+             .y = &y,
+             .dx = &dx,
+             .dweight = &dweight,
+             .sums = &sums};
+    compute(&r, with_bias);
+    r.kernel = sg_kernel_ref_double();
+    r.is_double = true;
+    compute(&r, with_bias);
+    sg_array_assert_near(kernel, "conv forward", &y, 2e-7 * (double)(2 + n_terms));
+    sg_array_assert_near(kernel, "conv backward_input", &dx, 4e-7 * (double)(2 + s->outputs * n_terms));
+    sg_array_assert_near(kernel, "conv backward_weight", &dweight, 4e-7 * (double)(2 + s->images * plane));
+    sg_array_assert_near(kernel, "plane_sums", &sums, 4e-7 * (double)(2 + s->images * plane));
+    sg_array *const all[] = {&x, &weight, &bias, &y, &dx, &dweight, &sums};
+    for (size_t i = 0; i < SG_ARRAY_LEN(all); i++)
+        sg_array_free(all[i]);
+}
+
+static void check_shapes(const sg_kernel *kernel)
+{
+    for (size_t i = 0; i < SG_ARRAY_LEN(shapes); i++) {
+        const sg_conv_shape s = shape_of(shapes[i]);
+        check_shape(kernel, &s, false, true);
+        check_shape(kernel, &s, true, false);
+    }
+}
+
+Test(conv, every_table_agrees_with_the_plain_loops)
+{
+    sg_kernel_cpu_set_threads(1);
+    sg_for_each_table(check_shapes);
+}
+
+Test(conv, the_plain_loops_give_what_is_computed_by_hand)
+{
+    /* 1 2 3        1 0        padded by 1, stride 2: windows at (-1,-1), (-1,1), (1,-1), (1,1)
+     * 4 5 6   with 0 -1
+     * 7 8 9 */
+    const double x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, weight[] = {1, 0, 0, -1}, bias[] = {10};
+    const double want[] = {9, 7, 3, 6}; /* 10 - 1, 10 - 3, 10 - 7, 10 + 5 - 9 */
+    const sg_conv_shape s = shape_of((const size_t[]){1, 1, 3, 3, 1, 2, 2, 2, 1, 1});
+    double y[4], dx[9], dweight[4];
+    const double dy[] = {1, 2, 3, 4};
+    const sg_kernel_conv *conv = sg_kernel_ref_double()->conv;
+    cr_assert(s.out_height == 2 && s.out_width == 2);
+    conv->forward(&s, x, weight, bias, NULL, y);
+    cr_assert_arr_eq(y, want, sizeof want);
+    conv->backward_input(&s, dy, weight, false, NULL, dx);
+    const double want_dx[] = {-1, 0, -2, 0, 4, 0, -3, 0, -4};
+    cr_assert_arr_eq(dx, want_dx, sizeof want_dx);
+    conv->backward_weight(&s, x, dy, false, NULL, dweight);
+    /* [0,0]: 4 * 5; [0,1]: 3 * 4 + 4 * 6; [1,0]: 2 * 2 + 4 * 8; [1,1]: 1 + 2 * 3 + 3 * 7 + 4 * 9 */
+    const double want_dweight[] = {20, 36, 36, 64};
+    cr_assert_arr_eq(dweight, want_dweight, sizeof want_dweight);
+}
+
+Test(conv, windows_that_do_not_fit_are_none)
+{
+    cr_assert(sg_conv_out(28, 5, 1, 0) == 24);
+    cr_assert(sg_conv_out(28, 5, 1, 2) == 28);
+    cr_assert(sg_conv_out(7, 3, 2, 1) == 4);
+    cr_assert(sg_conv_out(4, 5, 1, 0) == 0);
+    cr_assert(sg_conv_out(5, 5, 9, 0) == 1);
+}
