@@ -60,7 +60,7 @@ FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/*.c))
 STEPPER := $(BUILD)/tests/e2e/stepper
 
 MAKEFLAGS += --no-builtin-rules
-.PHONY: all test scenarios soak bench model lint fmt install fuzz fuzz-build fuzzers clean help
+.PHONY: all test sim scenarios soak bench model lint fmt install fuzz fuzz-build fuzzers clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -72,6 +72,9 @@ all: $(PROGRAMS) $(LIBRARY) ## programs and library
 tests: $(TESTS) $(STEPPER) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD)
+
+sim: $(BUILD)/tests/sim/run ## simulate SEEDS clusters, from seed FIRST on, on every core
+	SG_SIM_SEEDS=$(or $(SEEDS),100000) SG_SIM_FIRST=$(or $(FIRST),0) $(BUILD)/tests/sim/run
 
 scenarios: all $(STEPPER) ## what must be survived, with the real programs, REPEAT times
 	tests/e2e/scenarios/run --repeat $(or $(REPEAT),1) $(BUILD) $(ONLY)

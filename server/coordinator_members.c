@@ -125,11 +125,14 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
 void sg_coordinator_members_recall(sg_coordinator *c, uint32_t index)
 {
     sg_coordinator_worker *worker = &c->workers[index];
-    if (!sg_coordinator_members_live(worker))
+    bool is_silent = worker->life != 0 && worker->state == SG_COORDINATOR_WORKER_WAITING; /* and may say hello again */
+    if (!is_silent && !sg_coordinator_members_live(worker))
         return;
     uint64_t old = worker->incarnation;
     worker->incarnation = next_incarnation(c, worker->life);
     begin_incarnation(worker);
+    if (is_silent)
+        worker->state = SG_COORDINATOR_WORKER_WAITING;
     worker->heard_ms = c->now_ms;
     sg_coordinator_parked *call;
     TAILQ_FOREACH(call, &c->parked, link)

@@ -107,6 +107,25 @@ Test(coordinator_generation, one_that_only_was_silent_comes_back_and_drops_what_
     rig_deinit(&r);
 }
 
+Test(coordinator_generation, one_that_fell_silent_before_it_was_answered_gets_an_incarnation_of_the_generation)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    rig_register(&r, 0);
+    rig_call *hello = rig_hello(&r, 0, 7);
+    for (uint64_t ms = 0; ms <= r.config->lease_ms + 2 * r.config->park_ms; ms += 100) {
+        rig_register(&r, 0);
+        rig_pass(&r, 100);
+    }
+    rig_failed(hello, SG_WAITING, "waiting for ps 1 to register");
+    rig_register(&r, 1);
+    rig_join(&r, 1, 8); /* to whom the ps matters */
+    cr_assert_eq(rig_register_as(&r, 1, 555, "host:9")->status, SG_OK);
+    cr_assert_eq(rig_status(&r)->generation, 2);
+    cr_assert_eq(come_again(&r, 0, 7, 0) >> 32, 2);
+    rig_deinit(&r);
+}
+
 Test(coordinator_generation, who_has_given_a_generation_up_is_answered_in_the_next)
 {
     rig r;

@@ -221,7 +221,7 @@ Test(ps, a_pull_that_waits_is_answered_at_its_deadline_with_whom_it_waits_for)
 Test(ps, a_failed_job_ends_the_pulls_that_wait_and_the_ps_with_the_same_words)
 {
     job j;
-    job_start(&j, "lease_ms: 600\npark_ms: 200\nshutdown_grace_ms: 300\non_worker_loss: abort\n");
+    job_start(&j, "lease_ms: 600\npark_ms: 200\nshutdown_grace_ms: 5000\non_worker_loss: abort\n");
     wire_call call;
     sg_status status = SG_WAITING;
     for (int i = 0; status == SG_WAITING; i++) { /* and no heartbeat */

@@ -1,6 +1,6 @@
-/* 10,000 clusters, each from a seed. One failing seed is one bug report that anyone can replay:
- *     SG_SIM_SEED=NUMBER SG_SIM_TRACE=1 build/tests/sim/run
- * SG_SIM_FIRST=NUMBER plays the 10,000 seeds from there. */
+/* SG_SIM_SEEDS clusters (10,000 if it is not set), each from a seed, from SG_SIM_FIRST on. One failing seed is one bug
+ * report that anyone can replay:
+ *     SG_SIM_SEED=NUMBER SG_SIM_TRACE=1 build/tests/sim/run */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <inttypes.h>
@@ -8,18 +8,19 @@
 
 #include "tests/sim/sim.h"
 
-#define N_SEEDS  10000u
-#define N_SHARES 20u
+#define N_SEEDS   10000u
+#define N_SHARES  20u
+#define MIN_SHARE 100u /* seeds: below that, not everything need happen in a share */
 
-TestSuite(sim, .timeout = 300);
+TestSuite(sim, .timeout = 7200); /* a history that never ends is found by the time that it simulates */
 
-static uint64_t number_from(const char *name)
+static uint64_t number_from(const char *name, uint64_t otherwise)
 {
     const char *text = getenv(name);
-    return text == NULL ? 0 : strtoull(text, NULL, 10);
+    return text == NULL ? otherwise : strtoull(text, NULL, 10);
 }
 
-/* What the seeds of a share came to, so that nobody is content with 10,000 clusters to which nothing happened. */
+/* What the seeds of a share came to, so that nobody is content with clusters to which nothing happened. */
 typedef struct tally {
     uint32_t ended_well, failed, n_sets;
     uint32_t faults[SIM_N_FAULTS]; /* that happened, by kind */
@@ -61,16 +62,18 @@ ParameterizedTest(const uint32_t *share, sim, whatever_is_lost_repeated_late_or_
     tally t = {0};
     if (getenv("SG_SIM_SEED") != NULL) {
         if (*share == 0)
-            play(number_from("SG_SIM_SEED"), getenv("SG_SIM_TRACE") == NULL ? NULL : stderr, &t);
+            play(number_from("SG_SIM_SEED", 0), getenv("SG_SIM_TRACE") == NULL ? NULL : stderr, &t);
         return;
     }
-    uint64_t first = number_from("SG_SIM_FIRST") + *share * (N_SEEDS / N_SHARES);
-    for (uint64_t seed = first; seed < first + N_SEEDS / N_SHARES; seed++)
+    uint64_t n_seeds = number_from("SG_SIM_SEEDS", N_SEEDS) / N_SHARES;
+    cr_assert_geq(n_seeds, MIN_SHARE, "SG_SIM_SEEDS: wanted at least %u", N_SHARES * MIN_SHARE);
+    uint64_t first = number_from("SG_SIM_FIRST", 0) + *share * n_seeds;
+    for (uint64_t seed = first; seed < first + n_seeds; seed++)
         play(seed, NULL, &t);
-    cr_assert_gt(t.ended_well, N_SEEDS / N_SHARES / 2);
+    cr_assert_gt(t.ended_well, n_seeds / 2);
     cr_assert_gt(t.failed, 0);
-    cr_assert_gt(t.refused, N_SEEDS / N_SHARES / 10, "pushes found room too often");
-    cr_assert_gt(t.n_sets, N_SEEDS / N_SHARES, "checkpoints that were complete");
+    cr_assert_gt(t.refused, n_seeds / 10, "pushes found room too often");
+    cr_assert_gt(t.n_sets, n_seeds, "checkpoints that were complete");
     for (uint32_t kind = 0; kind < SIM_N_FAULTS; kind++)
         cr_assert_gt(t.faults[kind], 0, "fault %" PRIu32 " never happened", kind);
 }
