@@ -125,9 +125,9 @@ static const sg_config_option options[] = {
      .help = "how often shardgrad run starts a process anew that died; needs checkpoint.dir for a ps"},
 
     {"model.name", SG_CONFIG_NAME, AT(model.name), "mlp", 1, 64, .shared = true,
-     .help = "built-in model that shardgrad-worker trains; there is mlp"},
+     .help = "built-in model that shardgrad-worker trains: mlp or lenet"},
     {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true,
-     .help = "widths of the hidden layers"},
+     .help = "mlp: widths of the hidden layers"},
 
     {"data.train_images", SG_CONFIG_TEXT, AT(data.train_images), "\"\"", 0, MAX_PATH,
      .help = "IDX file, plain or .gz"},

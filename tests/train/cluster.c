@@ -147,6 +147,9 @@ static void take_result(run *r)
                                 .hidden = r->config->model.hidden.items,
                                 .n_hidden = r->config->model.hidden.n,
                                 .inputs = trained->inputs,
+                                .channels = trained->channels,
+                                .height = trained->height,
+                                .width = trained->width,
                                 .classes = trained->classes};
     cr_assert_eq(sg_model_create(&options, &r->result->model, NULL), SG_OK);
     cr_assert_eq(sg_model_create(&options, &r->result->start, NULL), SG_OK);

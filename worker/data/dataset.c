@@ -60,6 +60,8 @@ sg_status sg_dataset_load(const char *images_path, const char *labels_path, uint
     }
     sg_dataset *made = sg_xcalloc(1, sizeof *made);
     *made = (sg_dataset){.n_examples = images.shape[0],
+                         .height = images.shape[1],
+                         .width = images.shape[2],
                          .n_features = images.shape[1] * images.shape[2],
                          .n_classes = n_classes,
                          .images = images.bytes,

@@ -8,7 +8,8 @@
 
 typedef struct sg_dataset {
     size_t n_examples; /* at least 1 */
-    size_t n_features; /* per example: rows * columns of an image */
+    size_t height, width;
+    size_t n_features; /* per example: height * width of an image */
     uint32_t n_classes;
     uint8_t *images;       /* [n_examples, n_features] */
     uint8_t *labels;       /* [n_examples], each below n_classes */

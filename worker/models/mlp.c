@@ -21,27 +21,16 @@ static sg_tensor *forward(sg_model *model, sg_tape *tape, sg_tensor *x)
 }
 
 /* Biases begin as zero. */
-static void initialize(sg_model *model, uint64_t seed)
-{
-    for (size_t i = 0; i < model->n_variables; i++) {
-        sg_variable *v = &model->variables[i];
-        bool last = i + 2 >= model->n_variables;
-        float limit = 0;
-        if (v->rank == 2)
-            limit = last ? sg_initializer_glorot_limit(v->shape[0], v->shape[1]) : sg_initializer_he_limit(v->shape[0]);
-        sg_initializer_uniform(seed, v->name, limit, 0, v->shape[0] * (v->rank == 2 ? v->shape[1] : 1), v->value);
-    }
-}
-
-static sg_status add_layer(sg_model *model, size_t index, uint64_t inputs, uint64_t outputs, sg_error *err)
+static sg_status add_layer(sg_model *model, size_t index, uint64_t inputs, uint64_t outputs, float limit, sg_error *err)
 {
     char name[64];
     snprintf(name, sizeof name, "dense%zu.weight", index);
-    sg_status status = sg_model_add_variable(model, name, 2, (uint64_t[]){inputs, outputs}, err);
+    sg_status status =
+        sg_model_add_variable(model, name, 2, (uint64_t[]){inputs, outputs}, (sg_initial){.limit = limit}, err);
     if (status != SG_OK)
         return status;
     snprintf(name, sizeof name, "dense%zu.bias", index);
-    return sg_model_add_variable(model, name, 1, (uint64_t[]){outputs}, err);
+    return sg_model_add_variable(model, name, 1, (uint64_t[]){outputs}, (sg_initial){0}, err);
 }
 
 sg_status sg_mlp_create(const sg_model_options *options, sg_model *model, sg_error *err)
@@ -50,11 +39,12 @@ sg_status sg_mlp_create(const sg_model_options *options, sg_model *model, sg_err
         return sg_error_set(err, SG_CONFIG, "model.hidden: %zu layers; wanted fewer than %d", options->n_hidden,
                             MAX_LAYERS);
     model->forward = forward;
-    model->initialize = initialize;
     uint64_t inputs = options->inputs;
     for (size_t i = 0; i <= options->n_hidden; i++) {
-        uint64_t outputs = i < options->n_hidden ? options->hidden[i] : options->classes;
-        sg_status status = add_layer(model, i, inputs, outputs, err);
+        const bool last = i == options->n_hidden;
+        const uint64_t outputs = last ? options->classes : options->hidden[i];
+        const float limit = last ? sg_initializer_glorot_limit(inputs, outputs) : sg_initializer_he_limit(inputs);
+        sg_status status = add_layer(model, i, inputs, outputs, limit, err);
         if (status != SG_OK)
             return status;
         inputs = outputs;

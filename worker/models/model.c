@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/nn/initializer.h"
+#include "worker/nn/layers.h"
+
 #define MAX_WIDTH ((uint64_t)1 << 24) /* of any dimension of a variable: more is taken for a mistake */
 
 static const struct {
@@ -11,6 +14,7 @@ static const struct {
     sg_status (*create)(const sg_model_options *options, sg_model *model, sg_error *err);
 } kinds[] = {
     {"mlp", sg_mlp_create},
+    {"lenet", sg_lenet_create},
 };
 
 sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err)
@@ -20,6 +24,9 @@ sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_
             continue;
         sg_model *made = sg_xcalloc(1, sizeof *made);
         made->inputs = options->inputs;
+        made->channels = options->channels;
+        made->height = options->height;
+        made->width = options->width;
         made->classes = options->classes;
         sg_status status = kinds[i].create(options, made, err);
         if (status != SG_OK)
@@ -28,7 +35,7 @@ sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_
             *model = made;
         return status;
     }
-    return sg_error_set(err, SG_CONFIG, "model.name: there is no model '%s'; wanted mlp", options->name);
+    return sg_error_set(err, SG_CONFIG, "model.name: there is no model '%s'; wanted mlp or lenet", options->name);
 }
 
 void sg_model_destroy(sg_model *model)
@@ -41,13 +48,22 @@ void sg_model_destroy(sg_model *model)
         free(model->variables[i].gradient);
     }
     free(model->variables);
+    free(model->initial);
     free(model->tensors);
     free(model);
 }
 
 void sg_model_initialize(sg_model *model, uint64_t seed)
 {
-    model->initialize(model, seed);
+    for (size_t v = 0; v < model->n_variables; v++) {
+        const sg_variable *variable = &model->variables[v];
+        size_t n_elems = 1;
+        for (uint32_t i = 0; i < variable->rank; i++)
+            n_elems *= variable->shape[i];
+        sg_initializer_uniform(seed, variable->name, model->initial[v].limit, 0, n_elems, variable->value);
+        for (size_t i = 0; i < n_elems && model->initial[v].constant != 0; i++)
+            variable->value[i] += model->initial[v].constant;
+    }
 }
 
 sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows)
@@ -58,7 +74,8 @@ sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs,
     return model->forward(model, tape, sg_tape_input(tape, inputs, 2, (uint64_t[]){n_rows, model->inputs}));
 }
 
-sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape, sg_error *err)
+sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape,
+                                sg_initial initial, sg_error *err)
 {
     SG_ASSERT(rank <= SG_MAX_RANK);
     sg_variable added = {.rank = rank};
@@ -84,9 +101,18 @@ sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank
     added.name = sg_xstrdup(name);
     model->variables = sg_xrealloc(model->variables, model->n_variables + 1, sizeof *model->variables);
     model->tensors = sg_xrealloc(model->tensors, model->n_variables + 1, sizeof(sg_tensor *));
+    model->initial = sg_xrealloc(model->initial, model->n_variables + 1, sizeof *model->initial);
     model->tensors[model->n_variables] = NULL;
+    model->initial[model->n_variables] = initial;
     model->variables[model->n_variables++] = added;
     return SG_OK;
+}
+
+sg_tensor *sg_model_images(const sg_model *model, sg_tape *tape, sg_tensor *x)
+{
+    if (!x)
+        return NULL;
+    return sg_reshape_forward(tape, x, 4, (uint64_t[]){x->shape[0], model->channels, model->height, model->width});
 }
 
 sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index)

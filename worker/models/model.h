@@ -19,24 +19,30 @@
 #include "worker/nn/tape.h"
 
 typedef struct sg_model_options {
-    const char *name;       /* "mlp" */
-    const uint64_t *hidden; /* widths of the hidden layers, from the input on */
-    size_t n_hidden;        /* 0: one linear layer */
-    uint64_t inputs;        /* features per example */
+    const char *name;                 /* "mlp", "lenet" */
+    const uint64_t *hidden;           /* widths of the hidden layers, from the input on */
+    size_t n_hidden;                  /* 0: one linear layer */
+    uint64_t inputs;                  /* features per example */
+    uint64_t channels, height, width; /* their product is inputs; 0: the examples are not images */
     uint64_t classes;
 } sg_model_options;
+
+/* The values that a variable begins with: uniform in [constant - limit, constant + limit). */
+typedef struct sg_initial {
+    float limit, constant;
+} sg_initial;
 
 typedef struct sg_model sg_model;
 struct sg_model {
     sg_variable *variables; /* [n_variables], in declared order; names, values and gradients belong to the model */
     size_t n_variables;
-    uint64_t inputs, classes;
+    uint64_t inputs, channels, height, width, classes; /* as in sg_model_options */
 
+    sg_initial *initial; /* [n_variables] */
     sg_tensor **tensors; /* [n_variables], of the pass that is made; NULL: not asked for yet */
 
-    /* of the kind of model */
+    /* of the kind of model: logits of x[n_rows, inputs] */
     sg_tensor *(*forward)(sg_model *model, sg_tape *tape, sg_tensor *x);
-    void (*initialize)(sg_model *model, uint64_t seed);
 };
 
 /* Values and gradients are allocated and zero. Errors: CONFIG (no such model, absurd sizes), EXHAUSTED. Destroyed by
@@ -55,12 +61,17 @@ sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs,
 
 /* Adds a variable, allocating value and gradient. The name is copied. Errors: CONFIG, EXHAUSTED. */
 SG_MUST_USE sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape,
-                                            sg_error *err);
+                                            sg_initial initial, sg_error *err);
 /* Variable `index` as a tensor of the pass, with the index as its tag; NULL after a failure. The one place where a
  * forward pass gets a variable: layers that share one get the same tensor, so that its gradient is the sum. */
 sg_tensor *sg_model_variable(sg_model *model, sg_tape *tape, size_t index);
 
+/* x[n_rows, inputs] as images [n_rows, channels, height, width]; the model has them. */
+sg_tensor *sg_model_images(const sg_model *model, sg_tape *tape, sg_tensor *x);
+
 /* mlp.c: dense layers with relu between them, variables dense0.weight [in, out], dense0.bias [out], dense1... */
 SG_MUST_USE sg_status sg_mlp_create(const sg_model_options *options, sg_model *model, sg_error *err);
+/* lenet.c: variables conv0.weight [20, channels, 5, 5], conv0.bias, conv1..., dense0..., dense1... */
+SG_MUST_USE sg_status sg_lenet_create(const sg_model_options *options, sg_model *model, sg_error *err);
 
 #endif

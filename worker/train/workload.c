@@ -18,10 +18,10 @@ static sg_status load_test(sg_workload *w, sg_error *err)
     const sg_config *config = w->config;
     sg_status status =
         sg_dataset_load(config->data.test_images, config->data.test_labels, SG_WORKLOAD_CLASSES, &w->test, err);
-    if (status == SG_OK && w->test->n_features != w->train->n_features)
-        return sg_error_set(err, SG_DATA, "%s: images of %zu pixels, but those of %s have %zu",
-                            config->data.test_images, w->test->n_features, config->data.train_images,
-                            w->train->n_features);
+    if (status == SG_OK && (w->test->height != w->train->height || w->test->width != w->train->width))
+        return sg_error_set(err, SG_DATA, "%s: images of %zu x %zu pixels, but those of %s have %zu x %zu",
+                            config->data.test_images, w->test->height, w->test->width, config->data.train_images,
+                            w->train->height, w->train->width);
     if (status == SG_OK)
         sg_dataset_scale_as(w->test, w->train);
     return status;
@@ -43,6 +43,9 @@ static sg_status build(sg_workload *w, bool with_test, sg_error *err)
                               .hidden = config->model.hidden.items,
                               .n_hidden = config->model.hidden.n,
                               .inputs = w->train->n_features,
+                              .channels = 1,
+                              .height = w->train->height,
+                              .width = w->train->width,
                               .classes = SG_WORKLOAD_CLASSES};
     status = sg_model_create(&model, &w->model, err);
     if (status != SG_OK)
