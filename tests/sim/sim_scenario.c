@@ -299,11 +299,12 @@ static bool names(const char *text, const char *word, uint32_t number)
     return strstr(text, name) != NULL;
 }
 
-/* One who comes when all others have left finds the job over, or nobody there. */
-static bool came_too_late(const sim_worker *worker)
+/* One who comes when all others have left finds the job over, or nobody there; one may go on as another process. */
+static bool ended_beside_it(const sim_worker *worker)
 {
-    return !worker->joined &&
-           (worker->status == SG_STOPPED || worker->status == SG_UNAVAILABLE || worker->status == SG_TIMEOUT);
+    bool too_late = !worker->joined &&
+                    (worker->status == SG_STOPPED || worker->status == SG_UNAVAILABLE || worker->status == SG_TIMEOUT);
+    return worker->came_again || too_late;
 }
 
 /* Without a fault everybody does its quota and the job ends well, whatever the network lost and repeated. */
@@ -311,7 +312,7 @@ static void judge_calm(sim *s)
 {
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const sim_worker *worker = &s->workers[i];
-        if (worker->status == SG_OK || came_too_late(worker))
+        if (worker->status == SG_OK || ended_beside_it(worker))
             continue;
         sim_fail(s, "without a fault worker %" PRIu32 " ended with %s: %s", worker->index,
                  sg_status_name(worker->status), worker->text);
@@ -334,7 +335,7 @@ static void judge_loss(sim *s, const sim_fault *fault)
     uint32_t n_gave_up = 0;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const sim_worker *worker = &s->workers[i];
-        if (worker->killed || worker->status == SG_OK || came_too_late(worker))
+        if (worker->killed || worker->status == SG_OK || ended_beside_it(worker))
             continue;
         n_gave_up++;
         if (!names(worker->text, "worker", fault->target) && !names(worker->text, "ps", 0))
@@ -380,7 +381,7 @@ static void judge_killed_worker(sim *s, const sim_fault *fault)
                  sg_status_name(s->job_status), s->job_text);
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const sim_worker *worker = &s->workers[i];
-        if (worker->killed || worker->status == SG_OK || came_too_late(worker) ||
+        if (worker->killed || worker->status == SG_OK || ended_beside_it(worker) ||
             names(worker->text, "worker", fault->target) || names(worker->text, "ps", 0))
             continue;
         sim_fail(s, "worker %" PRIu32 " ended with %s and did not hear of worker %" PRIu32 ": %s", worker->index,
@@ -396,7 +397,7 @@ static void judge_superseded(sim *s, const sim_fault *fault)
         const sim_worker *worker = &s->workers[i];
         n_fenced += worker->status == SG_FENCED;
         /* A life that was superseded may find the job over before it is told. */
-        if (worker->status == SG_OK || came_too_late(worker) || worker->index == fault->target)
+        if (worker->status == SG_OK || ended_beside_it(worker) || worker->index == fault->target)
             continue;
         sim_fail(s, "after worker %" PRIu32 " came anew process %" PRIu32 " (worker %" PRIu32 ") ended with %s: %s",
                  fault->target, i, worker->index, sg_status_name(worker->status), worker->text);
@@ -477,7 +478,7 @@ static void judge_recovered(sim *s, const sim_fault *fault)
                       (strstr(worker->text, "waiting for worker ") != NULL || names(worker->text, "ps", 0));
         /* One who joined late and was let go on without: the job was over before it came again. */
         bool missed = s->job_ended && worker->status == SG_PEER_LOST && names(worker->text, "ps", 0);
-        if (worker->status != SG_OK && !waited && !missed && !came_too_late(worker) &&
+        if (worker->status != SG_OK && !waited && !missed && !ended_beside_it(worker) &&
             !was_ended_by_others(s, fault, worker))
             sim_fail(s, "ps %" PRIu32 " was started anew and worker %" PRIu32 " ended with %s: %s", fault->target,
                      worker->index, sg_status_name(worker->status), worker->text);

@@ -155,6 +155,23 @@ void sim_worker_reply(sim *s, const sim_call *call, sg_status status, const char
 
 /* --- what the session says -------------------------------------------------------------------------------------- */
 
+/* It went back although no ps was lost, since one did not answer it for a lease, and waited for a generation that did
+ * not come until it was given up for lost. The trainer does as it is told: it comes again. */
+static bool is_told_to_come_again(const sim *s, const sim_worker *worker, const sg_session_action *action)
+{
+    return worker->phase == SIM_RESUMING && action->status == SG_FENCED && s->n_workers < SIM_MAX_WORKERS &&
+           strstr(action->text, "come again as a new one") != NULL;
+}
+
+static void come_again(sim *s, sim_worker *worker, const sg_session_action *action)
+{
+    uint32_t iterations_left = worker->iterations_left;
+    worker->came_again = true;
+    sim_worker_end(s, worker, action->status, action->text);
+    sim_worker_start(s, worker->index);
+    s->workers[s->n_workers - 1].iterations_left = iterations_left;
+}
+
 static void done(sim *s, sim_worker *worker, const sg_session_action *action)
 {
     cancel_calls(s, worker, action->task);
@@ -169,6 +186,8 @@ static void done(sim *s, sim_worker *worker, const sg_session_action *action)
         return; /* it was under way before */
     } else if ((action->status == SG_LATE || action->status == SG_ROLLED_BACK) && sg_session_is_back(worker->session)) {
         sim_trainer_resume(s, worker);
+    } else if (is_told_to_come_again(s, worker, action)) {
+        come_again(s, worker, action);
     } else if (action->status != SG_OK) {
         sim_worker_end(s, worker, action->status, action->text);
     } else {

@@ -19,6 +19,7 @@ typedef struct sim_op {
 struct sim_worker {
     uint32_t index, number;
     bool running, killed, joined;
+    bool came_again; /* it was cut off from a ps, was given up for lost, and goes on as a new life: another process */
     sg_session *session;
     sim_phase phase;
     uint64_t tick_ms; /* event that is scheduled for it; UINT64_MAX: none */
