@@ -12,7 +12,8 @@
  * the folder, a reader returns an error for it and does not crash.
  *
  * Errors of every function that touches files: EXHAUSTED (no room on the disk, no memory), NOT_FOUND (a file or folder
- * that cannot be used; the message names it and says why), DATA (content that is damaged, or of a newer format). */
+ * that is not there), IO (one that cannot be read or written now: that says nothing about what is in it), DATA (content
+ * that is damaged, or of a newer format). The message names the file and says why. */
 #ifndef SG_COMMON_CHECKPOINT_H
 #define SG_COMMON_CHECKPOINT_H
 
@@ -149,8 +150,8 @@ void sg_checkpoint_manifest_copy(sg_checkpoint_manifest *to, const sg_checkpoint
 void sg_checkpoint_manifest_deinit(sg_checkpoint_manifest *manifest); /* of one that owns its arrays */
 
 /* Completes a set: looks that its parts are there, and writes the manifest, on the disk for good when it returns. Again
- * is fine. Errors: FENCED (a record of a later generation is there); NOT_FOUND, DATA (a part is missing, or is not the
- * one that was reported). */
+ * is fine. Errors: FENCED (a record of a later generation is there); DATA (a part is missing, or is not the one that
+ * was reported). */
 SG_MUST_USE sg_status sg_checkpoint_commit(const sg_checkpoint *folder, const sg_checkpoint_manifest *manifest,
                                            sg_error *err);
 
@@ -172,12 +173,13 @@ typedef struct sg_checkpoint_found {
 } sg_checkpoint_found;
 
 /* All sets in the folder, the newest first (by iteration, then by generation). Reads the manifests and the size and
- * header of every part, not the values. Freed by free(). EXHAUSTED says nothing about any set. */
+ * header of every part, not the values. Freed by free(). One that cannot be looked at (EXHAUSTED, IO) is an error: it
+ * may be as good as any. */
 SG_MUST_USE sg_status sg_checkpoint_list(const sg_checkpoint *folder, sg_checkpoint_found **found, size_t *n,
                                          sg_error *err);
 /* The newest usable set: *chosen, generation 0 if the folder has none. What is newer than it and was not taken is in
- * `skipped` (may be NULL; freed by free()), to be logged. Errors: DATA if the newest is of a later format: going back
- * behind it in silence would lose work. */
+ * `skipped` (may be NULL; freed by free()), to be logged. Errors: DATA if the newest is of a later format, or if all
+ * that were complete are damaged: going back behind them in silence would lose work. */
 SG_MUST_USE sg_status sg_checkpoint_find_newest(const sg_checkpoint *folder, sg_checkpoint_set *chosen,
                                                 sg_checkpoint_found **skipped, size_t *n_skipped, sg_error *err);
 /* The same of those that are older than `than`, which cannot be used after all. Errors: DATA if there is none. */

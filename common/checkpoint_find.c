@@ -37,19 +37,6 @@ static int newest_first(const void *a, const void *b)
     return (left.generation < right.generation) - (left.generation > right.generation);
 }
 
-static bool has_manifest(const sg_checkpoint *folder, sg_checkpoint_set set)
-{
-    char *set_path = sg_checkpoint_set_path(folder, set);
-    char *path = sg_xprintf("%s/" SG_CHECKPOINT_MANIFEST, set_path);
-    int file;
-    int error = folder->disk->open(folder->disk->user, path, SG_DISK_READ, &file);
-    if (error == 0)
-        folder->disk->close(folder->disk->user, file);
-    free(path);
-    free(set_path);
-    return error != ENOENT && error != ENOTDIR;
-}
-
 static void tell(sg_checkpoint_found *found, sg_checkpoint_state state, const char *text)
 {
     found->state = state;
@@ -59,7 +46,7 @@ static void tell(sg_checkpoint_found *found, sg_checkpoint_state state, const ch
     }
 }
 
-/* The state of one set. Errors: EXHAUSTED, which says nothing about the set. */
+/* The state of one set. Errors: EXHAUSTED, IO: nothing is known of the set. */
 static sg_status look_at(const sg_checkpoint *folder, const sg_checkpoint_record *records, size_t n_records,
                          sg_checkpoint_found *found)
 {
@@ -72,20 +59,20 @@ static sg_status look_at(const sg_checkpoint *folder, const sg_checkpoint_record
         tell(found, SG_CHECKPOINT_PASSED, text);
         return SG_OK;
     }
-    if (!has_manifest(folder, found->set)) {
+    sg_checkpoint_manifest manifest;
+    bool newer = false;
+    sg_status status = sg_checkpoint_load_manifest(folder, found->set, &manifest, &newer, &found->why);
+    if (status == SG_NOT_FOUND) {
         snprintf(text, sizeof text, "%s is half-written: it has no manifest", sg_checkpoint_set_name(found->set, name));
         tell(found, SG_CHECKPOINT_HALF_WRITTEN, text);
         return SG_OK;
     }
-    sg_checkpoint_manifest manifest;
-    bool newer = false;
-    sg_status status = sg_checkpoint_load_manifest(folder, found->set, &manifest, &newer, &found->why);
     if (status == SG_OK) {
         status = sg_checkpoint_check_parts(folder, &manifest, &found->why);
         sg_checkpoint_manifest_deinit(&manifest);
     }
     tell(found, status == SG_OK ? SG_CHECKPOINT_USABLE : newer ? SG_CHECKPOINT_NEWER : SG_CHECKPOINT_DAMAGED, NULL);
-    return status == SG_EXHAUSTED ? SG_EXHAUSTED : SG_OK;
+    return status == SG_DATA ? SG_OK : status;
 }
 
 sg_status sg_checkpoint_list(const sg_checkpoint *folder, sg_checkpoint_found **found, size_t *n, sg_error *err)
@@ -125,6 +112,26 @@ sg_status sg_checkpoint_list(const sg_checkpoint *folder, sg_checkpoint_found **
 /* --- which is taken -------------------------------------------------------------------------------------------------
  */
 
+/* Where none can be used: what was trained must not be begun anew in silence. */
+static sg_status check_none_damaged(const sg_checkpoint *folder, const sg_checkpoint_found *found, size_t n,
+                                    sg_error *err)
+{
+    const sg_checkpoint_found *newest = NULL;
+    size_t n_damaged = 0;
+    for (size_t i = n; i-- > 0;) {
+        if (found[i].state != SG_CHECKPOINT_DAMAGED)
+            continue;
+        newest = &found[i];
+        n_damaged++;
+    }
+    if (newest == NULL)
+        return SG_OK;
+    return sg_error_set(err, SG_DATA,
+                        "all checkpoints in %s that were complete are damaged (%zu): put back a copy of one, or say "
+                        "restore: none to begin anew; of the newest: %s",
+                        folder->dir, n_damaged, newest->why.message);
+}
+
 /* From the first one on that is older than `than`; NULL: from the newest. */
 static sg_status find_from(const sg_checkpoint *folder, const sg_checkpoint_set *than, sg_checkpoint_set *chosen,
                            sg_checkpoint_found **skipped, size_t *n_skipped, sg_error *err)
@@ -149,13 +156,15 @@ static sg_status find_from(const sg_checkpoint *folder, const sg_checkpoint_set 
         }
     }
     *chosen = i < n ? found[i].set : (sg_checkpoint_set){0};
-    if (skipped == NULL) {
+    if (i == n && than == NULL)
+        status = check_none_damaged(folder, found, n, err);
+    if (skipped == NULL || status != SG_OK) {
         free(found);
     } else {
         *skipped = found;
         *n_skipped = i;
     }
-    return SG_OK;
+    return status;
 }
 
 sg_status sg_checkpoint_find_newest(const sg_checkpoint *folder, sg_checkpoint_set *chosen,
@@ -173,7 +182,9 @@ sg_status sg_checkpoint_find_older(const sg_checkpoint *folder, sg_checkpoint_se
         return status;
     if (skipped != NULL)
         free(*skipped);
-    return sg_error_set(err, SG_DATA, "%s is damaged, and %s has no usable checkpoint that is older",
+    return sg_error_set(err, SG_DATA,
+                        "%s is damaged, and %s has no usable checkpoint that is older: restore it from a copy, or say "
+                        "restore: none to begin anew",
                         sg_checkpoint_set_name(than, name), folder->dir);
 }
 
@@ -272,6 +283,8 @@ sg_status sg_checkpoint_prune(const sg_checkpoint *folder, uint32_t keep, sg_che
     sg_checkpoint_found *found;
     size_t n, removed = 0;
     uint32_t n_usable = 0; /* that are newer */
+    if (n_removed != NULL)
+        *n_removed = 0;
     sg_status status = sg_checkpoint_list(folder, &found, &n, err);
     if (status != SG_OK)
         return status;

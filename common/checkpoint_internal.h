@@ -83,6 +83,8 @@ SG_MUST_USE sg_status sg_checkpoint_plan(const sg_checkpoint_manifest *manifest,
 
 /* "values/NAME/FIRST" (kind 0), "slot0/NAME/FIRST" (kind 1), ...; to be freed. */
 char *sg_checkpoint_tensor_name(uint32_t kind, const char *variable, uint64_t first_elem);
+/* What opening or reading a part has come to: one that is not there makes the set a damaged one (DATA). */
+SG_MUST_USE sg_status sg_checkpoint_missing(sg_status status, const char *path, sg_error *err);
 /* Is there the file of every ps that owns slices, with the size and header that were reported? Errors: DATA. */
 SG_MUST_USE sg_status sg_checkpoint_check_parts(const sg_checkpoint *folder, const sg_checkpoint_manifest *manifest,
                                                 sg_error *err);

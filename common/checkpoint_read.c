@@ -133,6 +133,7 @@ static sg_status open_part(sg_checkpoint_reader *r, const sg_disk *disk, const s
     char *path = sg_xprintf("%s/%s", r->set_path, sg_checkpoint_part_name(reported->ps, name));
     part *p = &r->parts[reported->ps];
     sg_status status = sg_safetensors_open(disk, path, &p->file, err);
+    status = sg_checkpoint_missing(status, path, err);
     free(path);
     if (status != SG_OK)
         return status;

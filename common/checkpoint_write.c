@@ -204,12 +204,18 @@ static sg_status read_header_crc(const sg_disk *disk, int file, const char *path
     return status;
 }
 
+sg_status sg_checkpoint_missing(sg_status status, const char *path, sg_error *err)
+{
+    return status == SG_NOT_FOUND ? sg_error_set(err, SG_DATA, "%s is missing, though the manifest names it", path)
+                                  : status;
+}
+
 static sg_status check_part(const sg_disk *disk, const char *path, const sg_checkpoint_part *part, sg_error *err)
 {
     int file;
     int error = disk->open(disk->user, path, SG_DISK_READ, &file);
     if (error != 0)
-        return sg_disk_error(err, error, "cannot read %s", path);
+        return sg_checkpoint_missing(sg_disk_error(err, error, "cannot read %s", path), path, err);
     uint64_t n_bytes = 0;
     uint32_t crc = 0;
     sg_status status = SG_OK;

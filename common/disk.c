@@ -22,8 +22,18 @@ static int posix_open(void *user, const char *path, sg_disk_open how, int *file)
 {
     (void)user;
     int flags = how == SG_DISK_READ ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC;
-    *file = open(path, flags | O_CLOEXEC, 0666);
-    return *file >= 0 ? 0 : errno;
+    *file = open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666); /* a plain file does not care; a FIFO would wait */
+    if (*file < 0)
+        return errno;
+    struct stat info;
+    int error = 0;
+    if (fstat(*file, &info) != 0)
+        error = errno;
+    else if (!S_ISREG(info.st_mode))
+        error = S_ISDIR(info.st_mode) ? EISDIR : ENXIO;
+    if (error != 0)
+        close(*file);
+    return error;
 }
 
 static int posix_size(void *user, int file, uint64_t *n_bytes)
@@ -32,8 +42,6 @@ static int posix_size(void *user, int file, uint64_t *n_bytes)
     struct stat info;
     if (fstat(file, &info) != 0)
         return errno;
-    if (!S_ISREG(info.st_mode))
-        return S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
     *n_bytes = (uint64_t)info.st_size;
     return 0;
 }
@@ -157,17 +165,36 @@ const sg_disk sg_disk_posix = {
 
 /* --- any disk ----------------------------------------------------------------------------------------------------- */
 
+static sg_status status_of(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+        return SG_EXHAUSTED;
+    case ENOENT:
+    case ENOTDIR:
+        return SG_NOT_FOUND;
+    case EISDIR:
+    case ENXIO:
+        return SG_DATA;
+    default:
+        return SG_IO;
+    }
+}
+
 sg_status sg_disk_error(sg_error *err, int error, const char *format, ...)
 {
-    bool no_room =
-        error == ENOSPC || error == EDQUOT || error == EFBIG || error == ENOMEM || error == EMFILE || error == ENFILE;
-    sg_status status = no_room ? SG_EXHAUSTED : SG_NOT_FOUND;
     char what[SG_ERROR_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    return sg_error_set(err, status, "%s: %s", what, strerror(error));
+    return sg_error_set(err, status_of(error), "%s: %s", what,
+                        error == ENXIO ? "It is no plain file" : strerror(error));
 }
 
 /* Written and synced, or not there. */

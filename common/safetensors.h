@@ -35,12 +35,14 @@ typedef struct sg_safetensors {
     uint32_t header_crc32c; /* of all in front of the data */
 } sg_safetensors;
 
-/* Errors: NOT_FOUND, DATA (what is wrong with it), EXHAUSTED. Closed by sg_safetensors_close. The disk is borrowed. */
+/* Errors: those of sg_disk_error; DATA (what is wrong with it). Closed by sg_safetensors_close. The disk is borrowed.
+ */
 SG_MUST_USE sg_status sg_safetensors_open(const sg_disk *disk, const char *path, sg_safetensors **file, sg_error *err);
 void sg_safetensors_close(sg_safetensors *file); /* NULL is fine */
 /* NULL if there is none of this key. */
 const char *sg_safetensors_metadata(const sg_safetensors *file, const char *key);
-/* Bytes [first_byte, first_byte + n_bytes) of a tensor of this file, which must have them. Errors: NOT_FOUND, DATA. */
+/* Bytes [first_byte, first_byte + n_bytes) of a tensor of this file, which must have them. Errors: those of
+ * sg_disk_read. */
 SG_MUST_USE sg_status sg_safetensors_read(const sg_safetensors *file, const sg_safetensors_tensor *tensor,
                                           uint64_t first_byte, void *out, size_t n_bytes, sg_error *err);
 
@@ -62,7 +64,7 @@ typedef struct sg_safetensors_writer sg_safetensors_writer;
 
 /* Makes the file. All of the content stays as it is until the end, but for the values of the metadata: they may change
  * to others of the same length. Errors: INVALID (text that is not UTF-8, an unknown dtype), EXHAUSTED (too long a
- * header), NOT_FOUND. Ended by sg_safetensors_end, which is called in any case. */
+ * header), those of sg_disk_error. Ended by sg_safetensors_end, which is called in any case. */
 SG_MUST_USE sg_status sg_safetensors_begin(const sg_disk *disk, const char *path, const sg_safetensors_content *content,
                                            sg_safetensors_writer **writer, sg_error *err);
 /* The next bytes of the data, in pieces of any size. */

@@ -245,7 +245,7 @@ void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_
     if (recorded->status == SG_FENCED)
         sg_coordinator_end_fail(c, SG_FENCED, "another ps 0 has taken over: %.400s", recorded->why);
     else if (recorded->status != SG_OK)
-        sg_coordinator_end_fail(c, recorded->status, "generation %" PRIu64 " cannot begin (%.200s): %.250s",
+        sg_coordinator_end_fail(c, recorded->status, "generation %" PRIu64 " cannot begin (%.120s): %.340s",
                                 c->generation + 1, c->why, recorded->why);
     else if (recorded->manifest == NULL && was_running)
         sg_coordinator_end_fail(c, SG_PEER_LOST,

@@ -217,7 +217,7 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     else if (is_cut)
         sg_coordinator_save_refused(c, index, status, message);
     else if (!is_load || status != SG_DATA || !sg_coordinator_generation_damaged(c, index, message))
-        sg_coordinator_end_fail(c, status == SG_EXHAUSTED ? SG_EXHAUSTED : SG_INTERNAL,
+        sg_coordinator_end_fail(c, is_load || status == SG_EXHAUSTED ? status : SG_INTERNAL,
                                 "%s refused an order of the coordinator (%s): %s",
                                 sg_coordinator_ps_name(c, index, name), sg_status_name(status), message);
 }

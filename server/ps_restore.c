@@ -84,6 +84,11 @@ static sg_status record(job *j)
     if (status == SG_OK && j->own != 0 && highest.generation > j->own)
         status = sg_error_set(&j->error, SG_FENCED, "generation %" PRIu64 " is recorded in %s, this one is in %" PRIu64,
                               highest.generation, sg_checkpoint_dir(folder), j->own);
+    if (status == SG_OK && highest.generation < j->own)
+        status = sg_error_set(&j->error, SG_NOT_FOUND,
+                              "%s does not have the record of generation %" PRIu64 " any more: it was emptied, or is "
+                              "not mounted; put back what was in it, then start the job again",
+                              sg_checkpoint_dir(folder), j->own);
     if (status == SG_OK)
         status = choose(j);
     if (status == SG_OK && j->set.generation != 0) {

@@ -198,7 +198,7 @@ Test(checkpoint_faults, a_full_disk_is_told_and_the_last_complete_set_stays)
 
 Test(checkpoint_faults, a_folder_that_becomes_read_only_is_told_and_the_last_complete_set_stays)
 {
-    expect_survives(EROFS, SG_NOT_FOUND);
+    expect_survives(EROFS, SG_IO);
 }
 
 /* --- files that are not what they were ------------------------------------------------------------------------------

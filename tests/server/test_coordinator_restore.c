@@ -284,7 +284,7 @@ Test(coordinator_restore, a_damaged_checkpoint_that_was_asked_for_or_is_the_last
     start_to_restore(&r, &manifest, asked);
     rig_acknowledge(&r, 1, SG_DATA, "ps-0.safetensors is damaged");
     cr_assert_not(r.record_due);
-    rig_failed(rig_hello(&r, 0, 7), SG_INTERNAL, "ps-0.safetensors is damaged");
+    rig_failed(rig_hello(&r, 0, 7), SG_DATA, "ps-0.safetensors is damaged");
     r.acknowledge = true;
     rig_pass(&r, 100);
     rig_deinit(&r);
@@ -295,6 +295,24 @@ Test(coordinator_restore, a_damaged_checkpoint_that_was_asked_for_or_is_the_last
     rig_failed(rig_hello(&r, 0, 7), SG_DATA, "there is none that is older");
     rig_deinit(&r);
     rig_deinit(&any);
+}
+
+Test(coordinator_restore, a_checkpoint_that_a_ps_cannot_read_now_ends_the_job_with_that_reason_and_is_not_skipped)
+{
+    static const sg_status reasons[] = {SG_IO, SG_NOT_FOUND, SG_EXHAUSTED};
+    for (size_t i = 0; i < SG_ARRAY_LEN(reasons); i++) {
+        rig r, any;
+        rig_init(&any, two_ps);
+        sg_checkpoint_manifest manifest = a_manifest(&any);
+        start_to_restore(&r, &manifest, two_ps);
+        rig_acknowledge(&r, 1, reasons[i], "cannot read ps-0.safetensors: why");
+        cr_assert_not(r.record_due);
+        rig_failed(rig_hello(&r, 0, 7), reasons[i], "cannot read ps-0.safetensors: why");
+        r.acknowledge = true;
+        rig_pass(&r, 100);
+        rig_deinit(&r);
+        rig_deinit(&any);
+    }
 }
 
 /* It was lost before its first checkpoint was complete: workers wait for it, and it tells them so. */

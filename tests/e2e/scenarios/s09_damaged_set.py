@@ -1,8 +1,11 @@
 """A checkpoint of which a value has changed on the disk since: whoever loads it sees that, and the job goes on from the
 one before."""
 import glob
+import os
+import shutil
+import signal
 
-from harness import check, contains, equal, scenario
+from harness import check, contains, equal, scenario, wait_until
 
 
 def flip_last_byte(path):
@@ -29,3 +32,41 @@ def a_damaged_checkpoint_is_skipped_for_the_one_before(case):
         log = f.read()
     contains(log, r"generation above=2 reason=\"checkpoint step-000000000020-g1 is skipped, ps [01] ", "the log of ps 0")
     contains(log, r"restored iteration=10 generation=3", "the log of ps 0")
+
+
+@scenario
+def where_all_checkpoints_are_damaged_the_job_does_not_begin_anew_in_silence(case):
+    folder = f"{case.dir}/checkpoints"
+    config = case.config(train__steps="20", text=f"checkpoint: {{dir: {folder}, every: 10}}\n")
+    case.train(config, run="first")
+    sets = glob.glob(f"{folder}/step-*")
+    check(len(sets) > 1, f"there is more than one checkpoint: {sets}")
+    for path in sets:
+        flip_last_byte(f"{path}/manifest.json")
+    again = case.shardgrad("run", config, code=65)
+    contains(again.err, rf"are damaged \({len(sets)}\): .*restore: none to begin anew; of the newest: ", "what run said")
+    equal(sorted(glob.glob(f"{folder}/step-*")), sorted(sets), "nothing is removed")
+    case.shardgrad("run", config, "--restore", "none")
+
+
+@scenario
+def a_folder_that_goes_away_while_the_job_recovers_ends_it_with_one_line_that_names_it(case):
+    folder = f"{case.dir}/checkpoints"
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), train__steps="100000", restarts="5", lease_ms="1500", park_ms="400",
+                         text=f"checkpoint: {{dir: {folder}, every: 20}}\n")
+    run = case.start("shardgrad", "run", config)
+    children = case.watch_children(run, 3)
+    wait_until(lambda: len(glob.glob(f"{folder}/step-*/manifest.json")) > 1, "a periodic checkpoint")
+    victim = [pid for pid in children if is_ps(pid, "1")]
+    equal(len(victim), 1, "processes of ps 1")
+    os.rename(folder, f"{folder}-away")
+    os.kill(victim[0], signal.SIGKILL)
+    run.expect(66, 60)
+    contains(run.err, r"ps-0 failed with exit code 66: .*checkpoints.*No such file or directory", "what run said")
+    shutil.rmtree(f"{folder}-away")
+
+
+def is_ps(pid, index):
+    with open(f"/proc/{pid}/cmdline", "rb") as f:
+        words = f.read().decode().split("\0")
+    return words[0].endswith("shardgrad-ps") and words[words.index("--index") + 1] == index
