@@ -69,13 +69,23 @@ static void add_both(sg_rpc_args *args, const char *address, uint64_t message_by
     add_integer(args, GRPC_ARG_ENABLE_CHANNELZ, 0);
 }
 
-void sg_rpc_args_init_server(sg_rpc_args *args, const char *address, uint64_t message_bytes)
+static int clamp_ms(uint64_t ms)
+{
+    return ms < INT_MAX ? (int)ms : INT_MAX;
+}
+
+void sg_rpc_args_init_server(sg_rpc_args *args, const char *address, uint64_t message_bytes, uint64_t age_ms,
+                             uint64_t drain_ms)
 {
     add_both(args, address, message_bytes);
     add_integer(args, GRPC_ARG_ALLOW_REUSEPORT, 0); /* or two daemons share a port and both believe they have it */
     add_integer(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, PING_ALLOWED_MS);
     add_integer(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     add_integer(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, SG_RPC_SERVER_CALLS_PER_CONNECTION);
+    if (drain_ms > 0) {
+        add_integer(args, GRPC_ARG_MAX_CONNECTION_AGE_MS, clamp_ms(age_ms));
+        add_integer(args, GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, clamp_ms(drain_ms));
+    }
     args->quota = grpc_resource_quota_create("shardgrad");
     grpc_resource_quota_resize(args->quota, sg_rpc_args_quota_bytes(message_bytes));
     args->items[args->list.num_args++] =

@@ -23,8 +23,10 @@ int sg_rpc_args_message_limit(uint64_t message_bytes);
 size_t sg_rpc_args_quota_bytes(uint64_t message_bytes);
 
 /* Needed only until the server or channel is created; freed by sg_rpc_args_deinit. address: where the server listens,
- * or whom the client calls. */
-void sg_rpc_args_init_server(sg_rpc_args *args, const char *address, uint64_t message_bytes);
+ * or whom the client calls. A server ends connections that are age_ms old, and gives what is under way on them
+ * drain_ms; drain_ms 0: it ends none. */
+void sg_rpc_args_init_server(sg_rpc_args *args, const char *address, uint64_t message_bytes, uint64_t age_ms,
+                             uint64_t drain_ms);
 void sg_rpc_args_init_client(sg_rpc_args *args, const char *address, uint64_t message_bytes);
 void sg_rpc_args_deinit(sg_rpc_args *args);
 

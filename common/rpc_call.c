@@ -25,6 +25,8 @@ static void call_release(sg_rpc_call *call)
     grpc_call_details_destroy(&call->details);
     sg_wire_message_deinit(&call->request);
     gpr_free(call->peer);
+    if (call->has_arrived)
+        atomic_fetch_sub_explicit(&server->n_calls, 1, memory_order_relaxed);
     sg_pool_free(call);
     sg_rpc_server_unhold(server);
 }
@@ -65,7 +67,21 @@ static void deny(sg_rpc_call *call, sg_role has, bool has_token)
 }
 
 /* False: the call was refused. */
-static bool admit(sg_rpc_call *call)
+static bool check_room(sg_rpc_call *call)
+{
+    sg_rpc_server *server = call->server;
+    call->has_arrived = true;
+    if (atomic_fetch_add_explicit(&server->n_calls, 1, memory_order_relaxed) < server->max_calls)
+        return true;
+    char reason[96];
+    snprintf(reason, sizeof reason, "%zu calls are under way, as many as may be: ask again", server->max_calls);
+    sg_rpc_refusals_tell(server->refusals, sg_rpc_call_peer(call), call->route->method.path, reason);
+    sg_rpc_call_fail(call, SG_NOT_READY, "%s", reason);
+    return false;
+}
+
+/* False: the call was refused. */
+static bool check_role(sg_rpc_call *call)
 {
     const sg_security *security = call->server->security;
     if (security == NULL || !security->has_tokens || call->route->needs == SG_ROLE_ANYBODY)
@@ -124,7 +140,7 @@ static void handle(sg_rpc_call *call)
         sg_rpc_call_fail(call, SG_STOPPED, "the server is stopping");
     else if (call->route == NULL)
         refuse_unknown(call);
-    else if (admit(call))
+    else if (check_room(call) && check_role(call))
         handle_admitted(call);
 }
 

@@ -58,6 +58,7 @@ static sg_rpc_server *server_alloc(const sg_rpc_server_options *options)
     pthread_mutex_init(&server->mutex, NULL);
     atomic_init(&server->serving, false);
     atomic_init(&server->stopping, false);
+    atomic_init(&server->n_calls, 0);
     atomic_init(&server->holds, 1);
     server->pool = sg_pool_create();
     server->security = options->security;
@@ -66,6 +67,7 @@ static sg_rpc_server *server_alloc(const sg_rpc_server_options *options)
     server->log = options->log;
     sg_rpc_unsent_init(&server->unsent);
     server->drain_ms = options->drain_ms;
+    server->max_calls = options->max_calls != 0 ? options->max_calls : SG_RPC_SERVER_CALLS;
     server->unsent_limit_bytes = sg_rpc_args_quota_bytes(options->message_bytes);
     server->message_limit = sg_rpc_args_message_limit(options->message_bytes);
     return server;
@@ -176,6 +178,11 @@ static void server_free(sg_rpc_server *server)
     free(server);
 }
 
+static uint64_t connection_age_ms(const sg_rpc_server_options *options)
+{
+    return options->connection_age_ms != 0 ? options->connection_age_ms : SG_RPC_SERVER_CONNECTION_AGE_MS;
+}
+
 sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_server **server, sg_error *err)
 {
     SG_ASSERT(options->threads > 0);
@@ -185,7 +192,8 @@ sg_status sg_rpc_server_create(const sg_rpc_server_options *options, sg_rpc_serv
     sg_rpc_library_retain();
     sg_rpc_server *made = server_alloc(options);
     sg_rpc_args args;
-    sg_rpc_args_init_server(&args, options->address, options->message_bytes);
+    sg_rpc_args_init_server(&args, options->address, options->message_bytes, connection_age_ms(options),
+                            options->drain_ms);
     made->grpc = grpc_server_create(&args.list, NULL);
     sg_rpc_args_deinit(&args);
     routes_register(made, options);

@@ -15,6 +15,12 @@
 
 /* Calls that one connection may have under way, parked ones included; more wait at the client, in order. */
 #define SG_RPC_SERVER_CALLS_PER_CONNECTION 4096
+/* Those of all connections, four times as many as pulls may be parked (server/store_internal.h); more are answered
+ * NOT_READY, and logged once for each peer. */
+#define SG_RPC_SERVER_CALLS 65536
+/* A connection takes no more calls after about so long, and its client makes another. What is under way on it has
+ * drain_ms to end: so a message that never ends is let go of, which gRPC would keep as long as the connection lives. */
+#define SG_RPC_SERVER_CONNECTION_AGE_MS 300000
 
 typedef struct sg_rpc_server sg_rpc_server;
 typedef struct sg_rpc_call sg_rpc_call;
@@ -33,6 +39,8 @@ typedef struct sg_rpc_server_options {
     uint32_t threads;    /* at least 1 */
     uint64_t message_bytes;
     uint64_t drain_ms;            /* how long a client may take to read an answer; 0: as long as it likes */
+    size_t max_calls;             /* 0: SG_RPC_SERVER_CALLS */
+    uint64_t connection_age_ms;   /* 0: SG_RPC_SERVER_CONNECTION_AGE_MS; has no effect without drain_ms */
     const sg_rpc_method *methods; /* copied */
     size_t n_methods;
     const sg_security *security; /* must outlive the server; NULL: plaintext, and everybody may call everything */

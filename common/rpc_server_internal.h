@@ -42,6 +42,7 @@ struct sg_rpc_server {
     size_t n_routes;
     int message_limit;
     uint64_t drain_ms;
+    size_t max_calls;
     uint64_t unsent_limit_bytes;
     sg_pool *pool;
     const sg_security *security;
@@ -53,6 +54,7 @@ struct sg_rpc_server {
     bool serves; /* and is to be stopped before it is freed */
     /* atomic */
     atomic_bool serving, stopping;
+    atomic_size_t n_calls; /* that are handled or wait for their answer */
     atomic_size_t holds; /* one for every call, armed ones included, one for every handler that runs, one until stop */
     /* guarded by mutex, which is never held over a callback or a call of gRPC's */
     pthread_mutex_t mutex;
@@ -75,6 +77,7 @@ struct sg_rpc_call {
     grpc_call_details details; /* only without a route */
     sg_wire_message request;
     char *peer;
+    bool has_arrived;   /* and counts among n_calls */
     sg_rpc_fault fault; /* that befalls it, in a test */
     bool is_repeat;     /* of a call, by a fault: without gRPC's, and its answer goes nowhere */
     int cancelled;      /* written by gRPC when the call is closed */

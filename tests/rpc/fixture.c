@@ -133,20 +133,19 @@ static sg_role role_needed(const char *path)
     return strcmp(path, ECHO) == 0 ? SG_ROLE_WORKER : strcmp(path, FAIL_WITH) == 0 ? SG_ROLE_OBSERVER : SG_ROLE_ADMIN;
 }
 
-static void start(service *s, const char *address, uint32_t threads, const sg_security *security, const sg_log *log)
+/* options: those that differ from one test to another. */
+static void start(service *s, sg_rpc_server_options options)
 {
     *s = (service){.message_bytes = MESSAGE_BYTES};
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
     sg_rpc_method methods[] = {{ECHO, echo, s}, {PARK, park, s}, {FAIL_WITH, fail_with, s}, {OVERSIZE, oversize, s}};
-    sg_rpc_server_options options = {.address = address != NULL ? address : "127.0.0.1:0",
-                                     .threads = threads,
-                                     .message_bytes = s->message_bytes,
-                                     .methods = methods,
-                                     .n_methods = SG_ARRAY_LEN(methods),
-                                     .security = security,
-                                     .role_needed = role_needed,
-                                     .log = log};
+    if (options.address == NULL)
+        options.address = "127.0.0.1:0";
+    options.message_bytes = s->message_bytes;
+    options.methods = methods;
+    options.n_methods = SG_ARRAY_LEN(methods);
+    options.role_needed = role_needed;
     sg_error err = {0};
     cr_assert_eq(sg_rpc_server_create(&options, &s->server, &err), SG_OK, "%s", err.message);
     snprintf(s->address, sizeof(s->address), "127.0.0.1:%u", sg_rpc_server_port(s->server));
@@ -154,12 +153,19 @@ static void start(service *s, const char *address, uint32_t threads, const sg_se
 
 void service_start(service *s, const char *address, uint32_t threads)
 {
-    start(s, address, threads, NULL, NULL);
+    start(s, (sg_rpc_server_options){.address = address, .threads = threads});
 }
 
 void service_start_secured(service *s, const sg_security *security, const sg_log *log)
 {
-    start(s, NULL, 1, security, log);
+    start(s, (sg_rpc_server_options){.threads = 1, .security = security, .log = log});
+}
+
+void service_start_limited(service *s, const sg_rpc_server_options *limits)
+{
+    sg_rpc_server_options options = *limits;
+    options.threads = 1;
+    start(s, options);
 }
 
 void service_close(service *s)

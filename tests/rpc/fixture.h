@@ -36,6 +36,8 @@ typedef struct service {
 void service_start(service *s, const char *address, uint32_t threads);
 /* The same with tokens or TLS: ECHO needs a worker, FAIL_WITH an observer, everything else an admin. */
 void service_start_secured(service *s, const sg_security *security, const sg_log *log);
+/* The same with what these options say of limits and the log. */
+void service_start_limited(service *s, const sg_rpc_server_options *limits);
 /* Fails what is parked, now and later; stops and destroys the server; checks that every loan was released. */
 void service_stop(service *s, uint64_t grace_ms);
 void service_deinit(service *s); /* after the server was stopped and destroyed by hand */

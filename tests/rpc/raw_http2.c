@@ -76,22 +76,27 @@ void raw_http2_call(int fd, const char *path, const char *encoding)
     raw_http2_stream_call(fd, 1, path, encoding);
 }
 
-void raw_http2_stream_message(int fd, uint8_t stream, uint8_t compressed_flag, size_t n_bytes, size_t part_bytes,
-                              int whole)
+void raw_http2_stream_more(int fd, uint8_t stream, size_t n_bytes, int last)
 {
     uint8_t content[FRAME_MAX_BYTES];
     for (size_t i = 0; i < sizeof(content); i++)
         content[i] = i % 2 == 0 ? 8 : 1;
-    uint8_t prefix[MESSAGE_PREFIX_BYTES] = {compressed_flag, (uint8_t)(n_bytes >> 24), (uint8_t)(n_bytes >> 16),
-                                            (uint8_t)(n_bytes >> 8), (uint8_t)n_bytes};
-    write_frame(fd, FRAME_DATA, 0, stream, prefix, sizeof(prefix));
-    for (size_t left = part_bytes; left > 0;) {
+    for (size_t left = n_bytes; left > 0;) {
         size_t frame_bytes = left < sizeof(content) ? left : sizeof(content);
         write_frame(fd, FRAME_DATA, 0, stream, content, frame_bytes);
         left -= frame_bytes;
     }
-    if (whole)
+    if (last)
         write_frame(fd, FRAME_DATA, FLAG_END_STREAM, stream, "", 0);
+}
+
+void raw_http2_stream_message(int fd, uint8_t stream, uint8_t compressed_flag, size_t n_bytes, size_t part_bytes,
+                              int whole)
+{
+    uint8_t prefix[MESSAGE_PREFIX_BYTES] = {compressed_flag, (uint8_t)(n_bytes >> 24), (uint8_t)(n_bytes >> 16),
+                                            (uint8_t)(n_bytes >> 8), (uint8_t)n_bytes};
+    write_frame(fd, FRAME_DATA, 0, stream, prefix, sizeof(prefix));
+    raw_http2_stream_more(fd, stream, part_bytes, whole);
 }
 
 void raw_http2_message(int fd, uint8_t compressed_flag, size_t n_bytes, size_t part_bytes, int whole)

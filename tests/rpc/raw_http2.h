@@ -21,6 +21,8 @@ void raw_http2_message(int fd, uint8_t compressed_flag, size_t n_bytes, size_t p
 void raw_http2_stream_call(int fd, uint8_t stream, const char *path, const char *encoding);
 void raw_http2_stream_message(int fd, uint8_t stream, uint8_t compressed_flag, size_t n_bytes, size_t part_bytes,
                               int whole);
+/* n_bytes more of a message that was begun; last ends the stream. */
+void raw_http2_stream_more(int fd, uint8_t stream, size_t n_bytes, int last);
 /* Reads until `word` has come; false if the server closed before. */
 bool raw_http2_read_until(int fd, const char *word);
 
