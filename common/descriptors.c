@@ -2,6 +2,7 @@
 #include "common/descriptors.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -22,4 +23,15 @@ void sg_descriptors_raise_limit(void)
         return;
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+sg_status sg_descriptors_check(uint64_t wanted, const char *what_for, sg_error *err)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return SG_OK;
+    return sg_error_set(err, SG_EXHAUSTED,
+                        "this process may open %" PRIu64 " files, wanted at least %" PRIu64
+                        " for %s: raise the limit (ulimit -n, LimitNOFILE of systemd)",
+                        (uint64_t)limit.rlim_cur, wanted, what_for);
 }

@@ -2,6 +2,8 @@
 #ifndef SG_COMMON_DESCRIPTORS_H
 #define SG_COMMON_DESCRIPTORS_H
 
+#include "common/status.h"
+
 /* Opens what is closed of standard input, output and error as /dev/null. Otherwise the next file or connection would
  * get its number, and whatever is written to standard error would go there. Called before anything else. */
 void sg_descriptors_open_standard(void);
@@ -9,5 +11,8 @@ void sg_descriptors_open_standard(void);
 /* Allows as many open files as the system lets this process have. Each connection is one, and a gRPC server that fails
  * to accept for want of one never accepts again; the usual limit, 1024, is less than a large cluster needs. */
 void sg_descriptors_raise_limit(void);
+
+/* Whether so many files may be open; `what_for` ends the message: "2 workers and 1 ps". Errors: EXHAUSTED. */
+SG_MUST_USE sg_status sg_descriptors_check(uint64_t wanted, const char *what_for, sg_error *err);
 
 #endif

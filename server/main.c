@@ -2,6 +2,7 @@
  *
  * Threads: the main one runs the loop of the ps (ps.h lists its others); one more waits for signals. The first SIGTERM,
  * SIGINT or SIGHUP asks the ps to stop; the next one ends the process at once. */
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,7 +14,10 @@
 #include "common/folder.h"
 #include "common/memory.h"
 #include "common/parent.h"
+#include "server/accept.h"
 #include "server/ps.h"
+
+#define OWN_FILES 32u
 
 static const char about[] =
     "One ps of a cluster: holds its share of the model and applies updates. ps 0 coordinates the job. It may be\n"
@@ -93,10 +97,21 @@ static sg_status serve(const sg_daemon *daemon, const sg_config *config, uint32_
     return status;
 }
 
+/* Connections of workers to it, those between it and the other ps, and what it opens by itself. */
+static sg_status check_descriptors(const sg_config *config, sg_error *err)
+{
+    char what_for[64];
+    snprintf(what_for, sizeof what_for, "%" PRIu64 " workers and %zu ps", config->workers, config->ps.n);
+    return sg_descriptors_check(
+        OWN_FILES + SG_ACCEPT_RESERVE + config->workers * (config->connections + 1) + 2 * config->ps.n, what_for, err);
+}
+
 static sg_status run(const sg_daemon *daemon, const sg_config *config, signals *s, sg_error *err)
 {
     uint32_t index = 0;
     sg_status status = sg_daemon_index(daemon, config->ps.n, "the number of ps in the cluster file", &index, err);
+    if (status == SG_OK)
+        status = check_descriptors(config, err);
     if (status == SG_OK)
         status = sg_parent_bind(daemon->parent, err);
     if (status != SG_OK)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "server/accept.h"
 #include "server/ps_internal.h"
 
 #define TICK_MS        100u
@@ -121,12 +122,29 @@ static void look_for_the_end(sg_ps *ps, uint64_t now_ms)
     }
 }
 
+static void look_at_accepted(sg_ps *ps, uint64_t now_ms)
+{
+    const uint64_t n_closed = sg_accept_closed();
+    if (n_closed == ps->n_accept_closed)
+        return;
+    ps->n_accept_closed_untold += n_closed - ps->n_accept_closed;
+    ps->n_accept_closed = n_closed;
+    if (sg_log_pace_count(&ps->accept_closed_pace, now_ms) == 0)
+        return;
+    sg_log_warn(ps->options.log, "refused",
+                "connections=%" PRIu64 " reason=\"nearly as many files are open as may be: raise ulimit -n, or see who "
+                "connects so often\"",
+                ps->n_accept_closed_untold);
+    ps->n_accept_closed_untold = 0;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     sg_ps *ps = timer->data;
     uint64_t now_ms = sg_clock_ms();
     sg_store_tick(ps->store, now_ms);
     sg_rpc_server_tick(ps->server, now_ms);
+    look_at_accepted(ps, now_ms);
     if (ps->coordinator_service && !ps->closed)
         sg_coordinator_service_tick(ps->coordinator_service, now_ms);
     if (ps->closed)

@@ -38,7 +38,10 @@ struct sg_ps {
     sg_registrar *registrar;
     sg_ps_save *save;
     sg_ps_restore *restore;
-    /* The end, on the loop's thread. */
+    /* Connections that were closed for want of descriptors; on the loop's thread, as what follows. */
+    uint64_t n_accept_closed, n_accept_closed_untold;
+    sg_log_pace accept_closed_pace;
+    /* The end. */
     bool stopping, ending, closed;
     uint64_t stop_by_ms, end_at_ms;
     sg_error end; /* code: what sg_ps_run returns */

@@ -2,6 +2,7 @@
  *
  * Threads: the main one takes signals; one trains (trainer.h); the client and the batches have threads of their own
  * (shardgrad/client.h, data/batches.h). This file only wires. */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 #include "kernels/kernel.h"
 #include "worker/train/interruptible.h"
 #include "worker/train/trainer.h"
+
+#define OWN_FILES 40u /* and data sets, the connection for heartbeats, what gRPC opens to find a host */
 
 static const char about[] =
     "One worker of a cluster: trains the model that the cluster file names, until the last step is done. It\n"
@@ -58,11 +61,20 @@ static sg_status train(const sg_daemon *daemon, const sg_config *config, uint32_
     return status;
 }
 
+static sg_status check_descriptors(const sg_config *config, sg_error *err)
+{
+    char what_for[64];
+    snprintf(what_for, sizeof what_for, "%zu ps with %" PRIu64 " connections each", config->ps.n, config->connections);
+    return sg_descriptors_check(OWN_FILES + config->ps.n * config->connections, what_for, err);
+}
+
 /* Opens the log and runs the worker; the log tells how it ended, too. */
 static sg_status run(const sg_daemon *daemon, const sg_config *config, int *signal_number, sg_error *err)
 {
     uint32_t index = 0;
     sg_status status = sg_daemon_index(daemon, config->max_workers, "max_workers", &index, err);
+    if (status == SG_OK)
+        status = check_descriptors(config, err);
     if (status == SG_OK)
         status = sg_parent_bind(daemon->parent, err);
     if (status != SG_OK)

@@ -172,6 +172,37 @@ def a_ps_takes_more_connections_than_its_soft_limit_of_open_files(case):
         connection.close()
 
 
+def few_files(n):
+    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))}
+
+
+@test
+def a_ps_whose_files_are_used_up_by_others_connections_serves_on(case):
+    port = free_port()
+    config = case.config(ps=(f"127.0.0.1:{port}",))
+    ps = case.ps(config, 0, **few_files(100))
+    wait_until(lambda: os.path.exists(f"{case.dir}/run/address/ps-0"), "the ps")
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
+    ps.wait_for(r"WARN ps-0 refused connections=\d+ reason=.nearly as many files are open as may be")
+    check(len(ps.err.splitlines()) < 20, "told in few lines")
+    for connection in idle:
+        connection.close()
+    case.worker(config, 0).expect(0)
+    ps.expect(0)
+
+
+@test
+def too_few_files_are_told_at_the_start(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2)
+    for process, wanted in ((case.start("shardgrad", "run", config, **few_files(30)), "2 ps and 2 workers"),
+                            (case.ps(config, 0, **few_files(30)), "2 workers and 2 ps"),
+                            (case.worker(config, 0, **few_files(30)), "2 ps with 2 connections each")):
+        one_line(process.expect(69), f"may open 30 files, wanted at least \\d+ for {wanted}: raise the limit")
+        equal(len(process.err.splitlines()), 1, "lines")
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2)
+    case.start("shardgrad", "run", config, **few_files(70)).expect(0)
+
+
 @test
 def closed_standard_streams_become_no_files_of_ours(case):
     def close_all():

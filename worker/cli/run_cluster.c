@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 #include "worker/cli/program.h"
 #include "worker/cli/run.h"
 #include "worker/cli/run_directory.h"
@@ -21,6 +22,9 @@
 #define PS_END_MS      10000u /* ps end by themselves when the last worker has left; this long after it they are told */
 #define TELL_EVERY_MS  5000u  /* what they still do */
 #define KILL_MARGIN_MS 1000u  /* beyond shutdown_grace_ms, before SIGKILL, or before a run without a ps is over */
+/* Descriptors that this process needs for itself, and for each that it starts. */
+#define OWN_FILES         24u
+#define FILES_PER_PROCESS 4u
 
 typedef struct cluster {
     sg_run *run;
@@ -78,6 +82,13 @@ static sg_status start_process(cluster *c, const char *role, size_t index, sg_er
     free(who);
     free(program);
     return status;
+}
+
+static sg_status check_descriptors(const sg_config *config, sg_error *err)
+{
+    char what_for[64];
+    snprintf(what_for, sizeof what_for, "%zu ps and %" PRIu64 " workers", config->ps.n, config->workers);
+    return sg_descriptors_check(OWN_FILES + FILES_PER_PROCESS * (config->ps.n + config->workers), what_for, err);
 }
 
 static sg_status start_processes(cluster *c, sg_error *err)
@@ -314,7 +325,9 @@ int sg_run_cluster(sg_run *run)
 {
     cluster c;
     sg_error err = {0};
-    sg_status status = init(&c, run, &err);
+    sg_status status = check_descriptors(run->arguments->config, &err);
+    if (status == SG_OK)
+        status = init(&c, run, &err);
     if (status != SG_OK)
         return sg_arguments_fail(status, &err);
     status = start_processes(&c, &err);
