@@ -57,7 +57,7 @@ TESTS   := $(ROOMS:%=$(BUILD)/%/run)
 # Counted loops are not vectorized, of which clang warns.
 FUZZING := CC=clang SAN=fuzzer-no-link,address,undefined BUILD=build-fuzz WARN=-Wno-pass-failed
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/*.c))
-STEPPER := $(BUILD)/tests/e2e/stepper
+STEPPERS := $(addprefix $(BUILD)/tests/e2e/,stepper minimal)
 
 MAKEFLAGS += --no-builtin-rules
 .PHONY: all test sim scenarios soak bench model lint fmt install fuzz fuzz-build fuzzers clean help
@@ -69,17 +69,17 @@ all: $(PROGRAMS) $(LIBRARY) ## programs and library
 	@$(call optional,clang-tidy,command -v clang-tidy,make lint)
 	@$(call optional,Fashion-MNIST,test -r /usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz,configs/fashion-mnist.yaml)
 
-tests: $(TESTS) $(STEPPER) ## build the tests only
+tests: $(TESTS) $(STEPPERS) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD)
 
 sim: $(BUILD)/tests/sim/run ## simulate SEEDS clusters, from seed FIRST on, on every core
 	SG_SIM_SEEDS=$(or $(SEEDS),100000) SG_SIM_FIRST=$(or $(FIRST),0) $(BUILD)/tests/sim/run
 
-scenarios: all $(STEPPER) ## what must be survived, with the real programs, REPEAT times
+scenarios: all $(STEPPERS) ## what must be survived, with the real programs, REPEAT times
 	tests/e2e/scenarios/run --repeat $(or $(REPEAT),1) $(BUILD) $(ONLY)
 
-soak: all $(STEPPER) ## the same, those that take long
+soak: all $(STEPPERS) ## the same, those that take long
 	tests/e2e/scenarios/run --long --repeat $(or $(REPEAT),1) $(BUILD) $(ONLY)
 
 bench: all $(BUILD)/tests/bench/products $(BUILD)/tests/bench/overlap_steps ## measure push and pull, and training with a ps against training without
@@ -176,7 +176,7 @@ $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	    $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 	$(Q)ln -sf libshardgrad.so.$(VERSION) $@.$(SOVERSION) && ln -sf libshardgrad.so.$(SOVERSION) $@
 
-$(STEPPER): $(BUILD)/obj/tests/e2e/stepper.o $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
+$(STEPPERS): $(BUILD)/tests/e2e/%: $(BUILD)/obj/tests/e2e/%.o $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	$(say) LD $@
 	$(link)
 $(BUILD)/tests/bench/pass: $(addprefix $(BUILD)/obj/worker/cli/bench/,machine.o pass.o)

@@ -209,7 +209,11 @@ class Case:
 
     def stepper(self, config, index, *options, **more):
         """The worker of tests/e2e/stepper.c."""
-        process = Process([f"{os.path.dirname(self.bin)}/tests/e2e/stepper", config, str(index), *options], **more)
+        return self.own("stepper", config, str(index), *options, **more)
+
+    def own(self, program, *args, **options):
+        """A program of tests/e2e."""
+        process = Process([f"{os.path.dirname(self.bin)}/tests/e2e/{program}", *args], **options)
         self.processes.append(process)
         return process
 

@@ -69,6 +69,8 @@ typedef struct sg_client_group {
     size_t n_slices;
     sg_step step; /* as it was last seen: begun, and not finished */
     bool begun;
+    bool used;         /* a step of it was, once; */
+    bool behind;       /* and none since the client came back: what was known of its steps counts no more */
     uint32_t n_moving; /* ops of the group that are not complete */
 } sg_client_group;
 
@@ -102,7 +104,10 @@ struct sg_client {
     pthread_cond_t *woken[SG_CLIENT_MAX_WOKEN]; /* to be signalled after unlocking: [n_woken] */
     uint32_t n_woken;
     bool interrupted, closing, started;
-    uint32_t n_performing; /* threads that carry out actions */
+    bool resuming;                 /* a thread brings the client back: joins and declares again */
+    uint64_t n_resumes, n_resumed; /* how often that was begun, and ended well */
+    sg_error back;                 /* why it was begun last */
+    uint32_t n_performing;         /* threads that carry out actions */
     uint64_t pushed_bytes, pulled_bytes, non_finite;
     sg_log_pace non_finite_pace;
     uint64_t timer_ms; /* when the loop thread looks next */

@@ -55,6 +55,16 @@ static sg_status group_check(sg_client *client, const sg_step *step, sg_error *e
     return status;
 }
 
+/* For all but begin_step: of a group whose step came to nothing, if another thread has brought the client back since.
+ */
+static sg_status step_check(sg_client *client, const sg_step *step, sg_error *err)
+{
+    const sg_status status = group_check(client, step, err);
+    if (status == SG_OK && client->groups[step->group].behind)
+        return sg_error_set(err, client->back.code, "%s", client->back.message);
+    return status;
+}
+
 /* --- begin ----------------------------------------------------------------------------------------------------- */
 
 /* The step before: all of it must be on its way, and, unless the caller wants to wait for its values itself, there. In
@@ -95,7 +105,8 @@ static void step_begun(sg_client *client, const sg_step *given, sg_op **op)
 {
     client->started = true;
     client->groups[given->group].step = *given;
-    client->groups[given->group].begun = true;
+    client->groups[given->group].begun = client->groups[given->group].used = true;
+    client->groups[given->group].behind = false;
     *op = missing_begin(client, given);
 }
 
@@ -107,11 +118,19 @@ static sg_op *ticket_begin(sg_client *client, uint32_t group)
     return sg_op_create(client, sg_session_ticket(client->session, now_ms, deadline_ms, group));
 }
 
-static sg_status ticket_await(sg_client *client, sg_op *take_op, sg_step *given, sg_op **op, sg_error *err)
+/* n_resumes: the client's when the ticket was asked for. If another thread has begun to bring it back since, it is
+ * void.
+ */
+static sg_status ticket_await(sg_client *client, sg_op *take_op, uint64_t n_resumes, sg_step *given, sg_op **op,
+                              sg_error *err)
 {
     sg_status status = sg_op_finish(take_op, given, err);
     sg_client_lock(client);
-    if (status == SG_OK && (status = sg_client_usable(client, err)) == SG_OK)
+    if (status == SG_OK)
+        status = sg_client_usable(client, err);
+    if (status == SG_OK && client->n_resumes != n_resumes)
+        status = sg_error_set(err, client->back.code, "%s", client->back.message);
+    if (status == SG_OK)
         step_begun(client, given, op);
     sg_client_unlock(client);
     return status;
@@ -127,13 +146,15 @@ static void step_give(sg_step *step, const sg_step *given)
 }
 
 /* An interrupt ends the ops that there are: so each is made under the lock under which it was found that there was
- * none. */
-static sg_status begin(sg_client *client, sg_step *step, sg_error *err)
+ * none. *n_resumed: the client's when it looked. */
+static sg_status begin(sg_client *client, sg_step *step, uint64_t *n_resumed, sg_error *err)
 {
     sg_op *op = NULL, *ticket = NULL;
     sg_step given;
     sg_client_lock(client);
     sg_status status = before_await(client, step, err);
+    const uint64_t n_resumes = client->n_resumes;
+    *n_resumed = client->n_resumed;
     const bool there = status == SG_OK && sg_session_ticket_take(client->session, sg_clock_ms(), step->group, &given);
     if (there)
         step_begun(client, &given, &op);
@@ -141,7 +162,7 @@ static sg_status begin(sg_client *client, sg_step *step, sg_error *err)
         ticket = ticket_begin(client, step->group);
     sg_client_unlock(client);
     if (ticket != NULL)
-        status = ticket_await(client, ticket, &given, &op, err);
+        status = ticket_await(client, ticket, n_resumes, &given, &op, err);
     if (status == SG_OK && op != NULL)
         status = sg_op_finish(op, NULL, err);
     if (status == SG_OK)
@@ -158,37 +179,68 @@ static bool any_moves(const sg_client *client)
     return false;
 }
 
-/* Joins and declares again, which may bring values: so everything that moved before has come to rest first. */
-static sg_status resume(sg_client *client, sg_error *err)
+/* With the lock held: what was done before counts no more, which whoever did it may be yet to hear. */
+static void groups_fall_behind(sg_client *client)
 {
-    sg_client_lock(client);
-    while (any_moves(client))
-        pthread_cond_wait(&client->changed, &client->mutex);
-    for (uint32_t i = 0; i < client->n_groups; i++)
+    for (uint32_t i = 0; i < client->n_groups; i++) {
+        client->groups[i].behind = client->groups[i].used;
         client->groups[i].begun = false;
-    sg_status status = sg_client_usable(client, err);
-    sg_op *op =
-        status == SG_OK ? sg_op_create(client, sg_session_resume(client->session, sg_clock_ms(), UINT64_MAX)) : NULL;
-    sg_client_unlock(client);
-    return op == NULL ? status : sg_op_finish(op, NULL, err);
+    }
 }
 
-static bool is_back(sg_client *client)
+/* Joins and declares again, which may bring values: so everything that moved before has come to rest first. One thread
+ * does it for all; one that comes second waits, and finds it done. *why: how what this thread did has ended; where this
+ * fails, why it does. */
+static sg_status resume(sg_client *client, sg_error *why)
+{
+    sg_op *op = NULL;
+    sg_client_lock(client);
+    while (client->resuming || (sg_session_is_back(client->session) && any_moves(client)))
+        pthread_cond_wait(&client->changed, &client->mutex);
+    sg_status status = sg_client_usable(client, why);
+    if (status == SG_OK && sg_session_is_back(client->session)) {
+        client->back = *why;
+        client->resuming = true;
+        client->n_resumes++;
+        groups_fall_behind(client);
+        op = sg_op_create(client, sg_session_resume(client->session, sg_clock_ms(), UINT64_MAX));
+    }
+    sg_client_unlock(client);
+    if (op == NULL)
+        return status;
+    status = sg_op_finish(op, NULL, why);
+    sg_client_lock(client);
+    client->resuming = false;
+    client->n_resumed += status == SG_OK;
+    pthread_cond_broadcast(&client->changed);
+    sg_client_unlock(client);
+    return status;
+}
+
+/* It is to come back, or has since: then what this thread heard is of before. */
+static bool is_back(sg_client *client, uint64_t n_resumed)
 {
     sg_client_lock(client);
-    const bool back = !client->interrupted && sg_session_is_back(client->session);
+    const bool back = client->resuming || client->n_resumed != n_resumed || sg_session_is_back(client->session);
+    const bool interrupted = client->interrupted;
     sg_client_unlock(client);
-    return back;
+    return back && !interrupted;
+}
+
+bool sg_client_goes_on(sg_status status)
+{
+    return status == SG_OK || status == SG_ROLLED_BACK || status == SG_FENCED || status == SG_LATE;
 }
 
 sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err)
 {
     sg_error why;
-    sg_status status = begin(client, step, &why);
-    while ((status == SG_ROLLED_BACK || status == SG_FENCED || status == SG_LATE) && is_back(client)) {
+    uint64_t n_resumed;
+    sg_status status = begin(client, step, &n_resumed, &why);
+    while (status != SG_OK && sg_client_goes_on(status) && is_back(client, n_resumed)) {
         status = resume(client, &why);
         if (status == SG_OK)
-            status = begin(client, step, &why);
+            status = begin(client, step, &n_resumed, &why);
     }
     return status == SG_OK ? SG_OK : sg_error_set(err, status, "%s", why.message);
 }
@@ -229,7 +281,7 @@ static uint64_t weight_of(sg_client *client, const sg_step *step)
 /* With the lock held. The step counts as finished as soon as what is sent here is acknowledged. */
 static sg_status exchange_begin(sg_client *client, const sg_step *step, uint64_t weight, sg_op **op, sg_error *err)
 {
-    sg_status status = group_check(client, step, err);
+    sg_status status = step_check(client, step, err);
     if (status != SG_OK)
         return status;
     sg_client_group *group = &client->groups[step->group];
@@ -244,7 +296,7 @@ static sg_status exchange_begin(sg_client *client, const sg_step *step, uint64_t
 sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err)
 {
     sg_client_lock(client);
-    sg_status status = group_check(client, step, err);
+    sg_status status = step_check(client, step, err);
     sg_client_unlock(client);
     if (status != SG_OK)
         return status;
@@ -370,7 +422,7 @@ static sg_status send_begin(sg_client *client, const sg_step *step, const uint32
     uint32_t *slices = NULL;
     size_t n_slices = 0;
     sg_client_lock(client);
-    sg_status status = group_check(client, step, err);
+    sg_status status = step_check(client, step, err);
     if (status == SG_OK)
         status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
     return send_end(client, step, status, push, slices, n_slices, op, err);
@@ -394,7 +446,7 @@ sg_status sg_client_push_pull_ranges(sg_client *client, const sg_step *step, con
     uint32_t *slices = NULL;
     size_t n_slices = 0;
     sg_client_lock(client);
-    sg_status status = group_check(client, step, err);
+    sg_status status = step_check(client, step, err);
     if (status == SG_OK)
         status = slices_of_ranges(client, step, ranges, n_ranges, &slices, &n_slices, err);
     return send_end(client, step, status, sg_session_push_pull, slices, n_slices, op, err);
@@ -406,7 +458,7 @@ sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t 
     uint32_t *slices = NULL;
     size_t n_slices = 0;
     sg_client_lock(client);
-    sg_status status = group_check(client, step, err);
+    sg_status status = step_check(client, step, err);
     if (status == SG_OK)
         status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
     if (status == SG_OK) {

@@ -155,6 +155,7 @@ void sg_session_fence(sg_session *session, const char *text)
     sg_session_text_set(&session->back_text, text);
     session->back = SG_SESSION_FENCED;
     session->heartbeat_ms = SG_SESSION_NEVER;
+    session->resting = session->rest_told = false;
     sg_session_requests_drop_all(session);
     tasks_end(session, SG_FENCED);
     steps_forget(session);

@@ -49,6 +49,8 @@ int main(int argc, char **argv)
     while (status == SG_OK && (status = sg_client_begin_step(client, &step, &err)) == SG_OK && step.number < 200) {
         forward_backward(&step);
         status = sg_client_end_step(client, &step, &err);
+        if (sg_client_goes_on(status)) /* if only with the step that begin_step comes back with */
+            status = SG_OK;
     }
     sg_client_close(client);
     if (status != SG_OK)

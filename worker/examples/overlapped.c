@@ -63,24 +63,45 @@ static sg_status forward_backward(sg_client *client, sg_step *step, sg_error *er
     return status == SG_OK ? send_gradient(client, step, W, err) : status;
 }
 
-static sg_status train(sg_client *client, sg_error *err)
+/* Before the client is closed, and where what is under way is of a step that came to nothing. */
+static void forget_ops(void)
 {
-    sg_step step = {.values_later = true}; /* begin_step does not wait for the values: await_value does */
-    sg_status status;
-    do {
-        status = sg_client_begin_step(client, &step, err);
-        if (status == SG_OK && step.number >= 200)
-            break;
-        if (status == SG_OK)
-            status = forward_backward(client, &step, err);
-    } while (status == SG_OK);
-    for (uint32_t i = 0; i < N_VARIABLES && status == SG_OK; i++)
-        status = await_value(i, err);
-    for (uint32_t i = 0; i < N_VARIABLES; i++) { /* after a failure; before the client is closed */
+    for (uint32_t i = 0; i < N_VARIABLES; i++) {
         if (ops[i] != NULL)
             sg_op_cancel(ops[i]);
         sg_op_destroy(ops[i]);
+        ops[i] = NULL;
     }
+}
+
+/* begin_step does not wait for the values: await_value does. But it may have come back after the step before came to
+ * nothing: as another incarnation. */
+static sg_status begin_step(sg_client *client, sg_step *step, sg_error *err)
+{
+    sg_client_info before, after;
+    sg_client_get_info(client, &before);
+    step->values_later = true;
+    const sg_status status = sg_client_begin_step(client, step, err);
+    sg_client_get_info(client, &after);
+    if (after.incarnation != before.incarnation)
+        forget_ops();
+    return status;
+}
+
+static sg_status train(sg_client *client, sg_error *err)
+{
+    sg_step step = {0};
+    sg_status status;
+    while ((status = begin_step(client, &step, err)) == SG_OK && step.number < 200) {
+        status = forward_backward(client, &step, err);
+        if (!sg_client_goes_on(status))
+            break;
+        if (status != SG_OK)
+            forget_ops();
+    }
+    for (uint32_t i = 0; i < N_VARIABLES && status == SG_OK; i++)
+        status = await_value(i, err);
+    forget_ops();
     return status;
 }
 

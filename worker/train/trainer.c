@@ -201,18 +201,25 @@ static sg_status train_on(sg_trainer *t, sg_client *client, sg_error *err)
     }
 }
 
-/* The loop of shardgrad/client.h. Where the job went back, or on without this worker, so does this: what is computed
- * depends on the step alone. */
+/* Whether the job went back, or on without this worker, and so does this: what is computed depends on the step alone.
+ * What begin_step itself has ended with is final. */
+static bool comes_back(sg_trainer *t, sg_status status)
+{
+    if (status == SG_OK || !sg_client_goes_on(status) || !t->begun)
+        return false;
+    if (status != SG_LATE)
+        sg_log_warn(t->options.log, status == SG_FENCED ? "fenced" : "rolled_back", "step=%" PRIu64, t->step.number);
+    forget_sent(t);
+    return true;
+}
+
+/* The loop of shardgrad/client.h. */
 static sg_status train(sg_trainer *t, sg_client *client, sg_error *err)
 {
-    sg_status status = train_on(t, client, err);
-    while (status == SG_ROLLED_BACK || status == SG_LATE || (status == SG_FENCED && t->begun)) {
-        if (status != SG_LATE)
-            sg_log_warn(t->options.log, status == SG_FENCED ? "fenced" : "rolled_back", "step=%" PRIu64,
-                        t->step.number);
-        forget_sent(t);
+    sg_status status;
+    do
         status = train_on(t, client, err);
-    }
+    while (comes_back(t, status));
     t->ended_ns = sg_clock_ns();
     return status;
 }
@@ -294,12 +301,14 @@ static sg_status take_part(sg_trainer *t, sg_client *client, sg_error *err)
     if (status != SG_OK)
         return status;
     t->exchange = sg_exchange_create(client, model->variables, model->n_variables);
-    status = train(t, client, err);
-    sg_exchange_destroy(t->exchange);
-    if (status == SG_OK && t->options.worker == 0) {
+    do {
+        status = train(t, client, err);
+        if (status != SG_OK || t->options.worker != 0)
+            break;
         sg_client_rest(client);
         status = finish(t, client, err);
-    }
+    } while (comes_back(t, status));
+    sg_exchange_destroy(t->exchange);
     return status;
 }
 

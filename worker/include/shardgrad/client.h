@@ -2,22 +2,26 @@
  *
  *     sg_error err;
  *     sg_client *client;
- *     if (sg_client_open(&(sg_client_options){ .config = "cluster.yaml", .worker = 0 }, &client, &err) != SG_OK)
- *         return fail(&err);
  *     sg_variable vars[] = {
  *         { .name = "weight", .rank = 2, .shape = { 784, 10 }, .value = weight, .gradient = weight_grad },
  *         { .name = "bias",   .rank = 1, .shape = { 10 },      .value = bias,   .gradient = bias_grad },
  *     };
- *     sg_client_declare(client, vars, 2, &err);               // .value now holds the cluster's values
+ *     sg_status status = sg_client_open(&(sg_client_options){ .config = "cluster.yaml", .worker = 0 }, &client, &err);
+ *     if (status != SG_OK)
+ *         return fail(&err);
+ *     status = sg_client_declare(client, vars, 2, &err);      // .value now holds the cluster's values
  *     sg_step step = { 0 };
- *     while (sg_client_begin_step(client, &step, &err) == SG_OK && step.number < 1000) {
+ *     while (status == SG_OK && (status = sg_client_begin_step(client, &step, &err)) == SG_OK && step.number < 1000) {
  *         step.loss = forward_backward(..., &step.examples);  // fills the gradients
- *         sg_client_end_step(client, &step, &err);            // push, wait as the mode says, pull
+ *         status = sg_client_end_step(client, &step, &err);   // push, wait as the mode says, pull
+ *         if (sg_client_goes_on(status))
+ *             status = SG_OK;
  *     }
  *     sg_client_close(client);
+ *     return status == SG_OK ? 0 : fail(&err);
  *
- * The loop is right in every mode, for a worker that joins late, and when the job goes back to a checkpoint: it just
- * sees other step numbers.
+ * The loop is right in every mode, for a worker that joins late or is too late, and when the job goes back to a
+ * checkpoint: a step may come to nothing (sg_client_goes_on), and the next one may have another number than expected.
  *
  * Threads. A client may be used from any thread. It runs threads of its own: they renew the lease while the caller
  * computes, and never call the caller except through the log callback. There is no process-wide state: a process
@@ -27,23 +31,27 @@
  * for the calls that return an op, until sg_op_wait has returned anything but SG_TIMEOUT or SG_WAITING, or
  * sg_op_destroy has returned: on success, failure, cancel and time-out alike.
  *
- * Errors. Codes worth a branch: SG_TIMEOUT (a deadline passed; the op lives on), SG_FENCED (below), SG_PEER_LOST (a
- * worker or a ps died and the job with it), SG_UNAVAILABLE (nobody answers), SG_MISMATCH (the cluster trains other
- * variables), SG_DENIED (certificate, token or role), SG_ROLLED_BACK (below). Once a client has failed with PEER_LOST
- * or STOPPED every later call fails the same way and only sg_client_close is left.
+ * Errors. Codes worth a branch: SG_LATE, SG_ROLLED_BACK, SG_FENCED (below: sg_client_goes_on), SG_TIMEOUT (a deadline
+ * passed; the op lives on), SG_PEER_LOST (a worker or a ps died and the job with it), SG_UNAVAILABLE (nobody answers),
+ * SG_MISMATCH (the cluster trains other variables), SG_DENIED (certificate, token or role). Once a client has failed
+ * with PEER_LOST or STOPPED every later call fails the same way and only sg_client_close is left.
+ *
+ * Three errors end steps, and not the training. Every op that was under way has ended so, and all calls but
+ * sg_client_begin_step fail so, for each group until that has returned the step with which it goes on. The values of
+ * that step it brings, too. What it returns itself is final. With values_later, ops of the step before may be found to
+ * have failed so when the next step has begun: then sg_client_info.incarnation is another than before it.
+ *
+ * SG_LATE: the cluster has backup workers and closed the step without this one; what was pushed to it may count in
+ * part.
  *
  * SG_FENCED: the cluster gave this worker up for lost (it stood still for longer than the lease), or another process
- * has taken its index. Every op that was under way has ended so, what was not acknowledged counts no more, and all but
- * begin_step fail so. sg_client_begin_step comes again as a new life, and returns SG_FENCED itself where another
- * process has the index: then end, exit 75.
+ * has taken its index. What was not acknowledged counts no more. sg_client_begin_step comes again as a new life, and
+ * returns SG_FENCED itself where another process has the index: then end, exit 75.
  *
  * SG_ROLLED_BACK: a ps was lost, and with it what it held; the message names it. The job goes on from the newest
- * checkpoint, or, before the first step, begins again. Every op that was under way has ended so, and all but begin_step
- * fail so until sg_client_begin_step has returned the step that the job goes on with; what was pushed before counts no
- * more (async: it may be in the checkpoint or not: that is unknown). Before the first
- * step that call may send the value buffers as initial values once more, so they are not to be written to until it has
- * returned. With values_later, ops of the step before may be found to have failed so when the next step has begun: then
- * sg_client_info.generation is another than before. */
+ * checkpoint, or, before the first step, begins again. What was pushed before counts no more (async: it may be in the
+ * checkpoint or not: that is unknown). Before the first step sg_client_begin_step may send the value buffers, of all
+ * groups, as initial values once more, so none is to be written to until it has returned. */
 #ifndef SHARDGRAD_CLIENT_H
 #define SHARDGRAD_CLIENT_H
 
@@ -120,21 +128,23 @@ SG_API SG_MUST_USE sg_status sg_client_declare(sg_client *client, const sg_varia
 /* Waits for the ticket of the next step of step->group and makes sure that the group's values are those that it is to
  * be computed on: in ssp, that they hold all that the others did up to update.staleness steps ago. The ticket of the
  * step after is asked for in the background, or with a push_pull. Waits up to start_timeout_ms for the first, then for
- * as long as the cluster lives. After SG_ROLLED_BACK it waits, for up to start_timeout_ms without an answer of the
- * coordinator, until the job goes on. */
+ * as long as the cluster lives. After SG_LATE, SG_FENCED and SG_ROLLED_BACK, of which it may hear first itself, it
+ * comes again, waiting for up to start_timeout_ms without an answer of the coordinator. */
 SG_API SG_MUST_USE sg_status sg_client_begin_step(sg_client *client, sg_step *step, sg_error *err);
 
-/* LATE: the cluster has backup workers and closed the step without this one; what it pushed to it may count in part.
- * begin_step then goes on with a step that can still be made.
- * Pushes the gradients of step->group with weight step->examples and brings the next values: sync, those of
+/* Pushes the gradients of step->group with weight step->examples and brings the next values: sync, those of
  * step->number + 1, when all members have pushed; async and ssp, the newest. A gradient that holds a NaN or an infinity
  * anywhere is left out as a whole (weight 0, logged), unless the cluster says update.non_finite: apply. */
 SG_API SG_MUST_USE sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err);
 
+/* Whether training goes on when a call other than sg_client_begin_step, or an op, has ended so: SG_OK, and those errors
+ * after which sg_client_begin_step returns the step that is to be computed next: SG_LATE, SG_ROLLED_BACK, SG_FENCED. */
+SG_API bool sg_client_goes_on(sg_status status);
+
 /* The pieces of end_step, for a trainer that sends each gradient as soon as it is ready. `variables` are indices into
  * the declared list, all of step->group; each may be pushed once per step. The step's `examples` must be final at the
  * first push. These calls do not wait; on success *op is to be destroyed by sg_op_destroy, on failure it is left alone.
- * Frozen variables are neither pushed nor pulled.
+ * A frozen variable cannot be pushed (INVALID); a pull brings its one version.
  * After all of a group's variables were pushed, pull brings step->number + 1 (async: the newest). Pushes of the next
  * step need that pull complete for every variable of the group.
  * A step one of whose pushes was cancelled or has failed cannot be finished: of this group values can still be pulled,
@@ -189,8 +199,9 @@ typedef struct sg_client_info {
 SG_API void sg_client_get_info(sg_client *client, sg_client_info *info);
 
 /* Says that this worker begins no more steps, though it may still pull: in ssp the others do not wait for it any more.
- * begin_step returns SG_INVALID from then on. A trainer that stays after its last step, to evaluate or to wait for the
- * others, calls it; one that closes the client need not. */
+ * begin_step returns SG_INVALID from then on, until the job goes back or on without it (sg_client_goes_on). A trainer
+ * that stays after its last step, to evaluate or to wait for the others, calls it; one that closes the client need not.
+ */
 SG_API void sg_client_rest(sg_client *client);
 
 /* Makes every call that waits now or later return SG_CANCELLED, sg_client_close excepted. May be called from a signal
