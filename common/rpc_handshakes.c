@@ -12,6 +12,7 @@
 
 #include <grpc/support/log.h>
 
+#include "common/clock.h"
 #include "common/rpc_sockets.h"
 
 #define HANDSHAKE_MAX_BYTES 65536u
@@ -21,6 +22,7 @@ static struct {
     pthread_cond_t idle;
     sg_rpc_handshakes_server *servers;
     bool says_more; /* gRPC, because of this */
+    sg_rpc_handshakes_looks looks;
 } watched = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 
 static _Thread_local struct {
@@ -87,12 +89,25 @@ static void consider(void *user, const sg_rpc_socket *connection)
     memcpy(failing.peer, connection->peer, sizeof failing.peer);
 }
 
+bool sg_rpc_handshakes_may_look(sg_rpc_handshakes_looks *looks, uint64_t now_ms)
+{
+    const uint64_t from_ms = looks->full_ms > now_ms ? looks->full_ms : now_ms;
+    const bool may = from_ms - now_ms <= (uint64_t)(SG_RPC_HANDSHAKES_LOOKS - 1) * SG_RPC_HANDSHAKES_LOOK_MS;
+    if (may)
+        looks->full_ms = from_ms + SG_RPC_HANDSHAKES_LOOK_MS;
+    return may;
+}
+
 static void look_for_failing(void)
 {
     uint32_t best_ms = UINT32_MAX;
     failing.port = 0;
     failing.peer[0] = '\0';
-    sg_rpc_sockets_each(consider, &best_ms);
+    pthread_mutex_lock(&watched.mutex);
+    const bool may = sg_rpc_handshakes_may_look(&watched.looks, sg_clock_ms());
+    pthread_mutex_unlock(&watched.mutex);
+    if (may)
+        sg_rpc_sockets_each(consider, &best_ms);
 }
 
 /* --- what gRPC says --- */

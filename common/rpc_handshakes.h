@@ -3,6 +3,7 @@
 #ifndef SG_COMMON_RPC_HANDSHAKES_H
 #define SG_COMMON_RPC_HANDSHAKES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/rpc_refusals.h"
@@ -20,6 +21,16 @@ typedef struct sg_rpc_handshakes_server {
 void sg_rpc_handshakes_watch(sg_rpc_handshakes_server *server);
 /* Waits for what is being told. One that is not watched is left alone. */
 void sg_rpc_handshakes_unwatch(sg_rpc_handshakes_server *server);
+
+/* To find a connection the kernel is asked about every descriptor, which whoever fails to shake hands, again and again,
+ * must not make a server do all day: so many in a row, then one each so often. Whom that leaves without an address is
+ * told as "unknown". A value; zeroed nothing was looked for. */
+#define SG_RPC_HANDSHAKES_LOOKS   32u
+#define SG_RPC_HANDSHAKES_LOOK_MS 100u
+typedef struct sg_rpc_handshakes_looks {
+    uint64_t full_ms; /* when all of them will be there again */
+} sg_rpc_handshakes_looks;
+bool sg_rpc_handshakes_may_look(sg_rpc_handshakes_looks *looks, uint64_t now_ms);
 
 /* A line of gRPC's log, on the thread that wrote it. True: it is of a handshake that failed, which is told otherwise,
  * by this or by the client's call that fails. */

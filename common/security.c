@@ -10,6 +10,8 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509_vfy.h>
+#include <sys/stat.h>
 
 /* Longer than any line that is right: what does not fit is an error, not memory. */
 #define LINE_BYTES 512
@@ -193,7 +195,41 @@ static sg_status check_pair(const sg_security *security, const X509 *certificate
     if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0)
         return sg_error_set(err, SG_CONFIG, "security.certificate: %s has expired: make a new one",
                             security->certificate);
+    if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0)
+        return sg_error_set(err, SG_CONFIG, "security.certificate: %s is not valid yet: is this machine's clock right?",
+                            security->certificate);
     return SG_OK;
+}
+
+/* The CA of intermediate ones may stand behind the certificate in its file. */
+static STACK_OF(X509) * read_chain(const char *path)
+{
+    STACK_OF(X509) *chain = sk_X509_new_null();
+    FILE *file = fopen(path, "re");
+    X509 *next;
+    while (file != NULL && (next = PEM_read_X509(file, NULL, NULL, NULL)) != NULL)
+        sk_X509_push(chain, next);
+    if (file != NULL)
+        fclose(file);
+    return chain;
+}
+
+static sg_status check_signed(const sg_security *security, X509 *certificate, sg_error *err)
+{
+    STACK_OF(X509) *chain = read_chain(security->certificate);
+    X509_STORE *cas = X509_STORE_new();
+    X509_STORE_CTX *check = X509_STORE_CTX_new();
+    const bool is_signed = X509_STORE_load_file(cas, security->ca) == 1 &&
+                           X509_STORE_CTX_init(check, cas, certificate, chain) == 1 && X509_verify_cert(check) == 1;
+    const char *reason = X509_verify_cert_error_string(X509_STORE_CTX_get_error(check));
+    const sg_status status =
+        is_signed ? SG_OK
+                  : sg_error_set(err, SG_CONFIG, "security.certificate: %s is not one of the CA in %s (%s)",
+                                 security->certificate, security->ca, reason);
+    X509_STORE_CTX_free(check);
+    X509_STORE_free(cas);
+    sk_X509_pop_free(chain, X509_free);
+    return status;
 }
 
 /* gRPC would say nothing of a file that it cannot use, and every connection would fail. */
@@ -208,6 +244,8 @@ static sg_status check_files(const sg_security *security, sg_error *err)
         status = read_key(security->key, &key, err);
     if (status == SG_OK)
         status = check_pair(security, certificate, key, err);
+    if (status == SG_OK)
+        status = check_signed(security, certificate, err);
     X509_free(ca);
     X509_free(certificate);
     EVP_PKEY_free(key);
@@ -216,6 +254,19 @@ static sg_status check_files(const sg_security *security, sg_error *err)
 }
 
 /* --- all of it --- */
+
+/* The first of the files with secrets that everybody on this machine can read. */
+static void look_for_open_files(sg_security *security, const sg_config *config)
+{
+    const char *const files[][2] = {{"security.token_file", config->security.token_file},
+                                    {"security.key", config->security.key}};
+    struct stat found;
+    for (size_t i = 0; i < SG_ARRAY_LEN(files) && security->warning == NULL; i++) {
+        if (files[i][1][0] != '\0' && stat(files[i][1], &found) == 0 && (found.st_mode & S_IRWXO) != 0)
+            security->warning = sg_xprintf("%s: %s is open to everybody on this machine (mode %04o): chmod 600 %s",
+                                           files[i][0], files[i][1], (unsigned)(found.st_mode & 07777), files[i][1]);
+    }
+}
 
 static void choose_own(sg_security *security, sg_role role)
 {
@@ -244,6 +295,7 @@ sg_status sg_security_create(const sg_config *config, sg_role role, sg_security 
     if (status == SG_OK && config->security.token_file[0] != '\0')
         status = read_tokens(made, config->security.token_file, err);
     choose_own(made, role);
+    look_for_open_files(made, config);
     if (status == SG_OK)
         *security = made;
     else
@@ -258,6 +310,7 @@ void sg_security_destroy(sg_security *security)
     free(security->ca);
     free(security->certificate);
     free(security->key);
+    free(security->warning);
     OPENSSL_cleanse(security, sizeof *security);
     free(security);
 }

@@ -25,6 +25,7 @@ typedef struct sg_security {
     /* Zeroes behind each, so that a comparison takes as long whatever it finds; empty: nobody has this role. */
     char secrets[SG_ROLES][SG_SECRET_MAX_BYTES + 1];
     char own[SG_SECRET_MAX_BYTES + 1]; /* with which this process calls; empty: none */
+    char *warning;                     /* what is not as it should be, to be logged; NULL: nothing */
     bool insecure;                     /* secrets may go over a network as they are */
 } sg_security;
 

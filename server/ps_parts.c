@@ -191,6 +191,10 @@ static sg_status with_bound_port(const sg_ps *ps, const char *entry, char out[SG
 
 static void say_how_open(const sg_ps *ps)
 {
+    char quoted[SG_ERROR_MESSAGE_BYTES];
+    if (ps->security->warning != NULL)
+        sg_log_warn(ps->options.log, "insecure", "reason=%s",
+                    sg_log_quote(ps->security->warning, quoted, sizeof quoted));
     if (ps->security->ca == NULL && !sg_rpc_address_is_loopback(ps->bound))
         sg_log_warn(ps->options.log, "insecure", "address=%s tokens=%s reason=%s", ps->bound,
                     ps->security->has_tokens ? "\"read in the clear by whoever sees the traffic\"" : "none",

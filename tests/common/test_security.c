@@ -192,3 +192,65 @@ Test(security, a_key_of_another_certificate_and_one_that_has_expired_are_found_a
     cr_assert_eq(check_certificates("old.pem", "old.key", &err), SG_CONFIG);
     cr_assert_not_null(strstr(err.message, "old.pem has expired: make a new one"), "%s", err.message);
 }
+
+static void run_in_folder(const char *command)
+{
+    char *line = sg_xprintf("D=%s; set -e; %s", folder, command);
+    cr_assert_eq(system(line), 0, "%s", line);
+    free(line);
+}
+
+Test(security, a_certificate_of_another_ca_and_one_that_is_not_valid_yet_are_found_at_the_start, .init = make_folder,
+     .fini = remove_folder)
+{
+    sg_error err = {0};
+    run_in_folder("scripts/make-certs $D/c good && scripts/make-certs $D/other good && "
+                  "cp $D/other/good.pem $D/c/stranger.pem && cp $D/other/good.key $D/c/stranger.key");
+    cr_assert_eq(check_certificates("stranger.pem", "stranger.key", &err), SG_CONFIG);
+    cr_assert_not_null(strstr(err.message, "stranger.pem is not one of the CA in"), "%s", err.message);
+    run_in_folder("cat $D/c/ca.pem $D/other/ca.pem > $D/both && cp $D/both $D/c/ca.pem");
+    cr_assert_eq(check_certificates("stranger.pem", "stranger.key", &err), SG_OK, "while CAs are replaced: %s",
+                 err.message);
+    cr_assert_eq(check_certificates("good.pem", "good.key", &err), SG_OK, "%s", err.message);
+    run_in_folder(
+        "cd $D/c && openssl req -new -key good.key -subj /CN=soon -out soon.csr 2>/dev/null && "
+        "mkdir -p ca && touch ca/index && openssl ca -batch -notext -create_serial -startdate 20770101000000Z "
+        "-enddate 20780101000000Z -in soon.csr -out soon.pem -config /dev/stdin 2>/dev/null <<'END'\n"
+        "[ca]\ndefault_ca = d\n[d]\ndatabase = ca/index\nserial = ca/serial\nnew_certs_dir = ca\n"
+        "certificate = ../other/ca.pem\nprivate_key = ../other/ca.key\ndefault_md = sha256\npolicy = p\n"
+        "[p]\ncommonName = supplied\nEND\n");
+    cr_assert_eq(check_certificates("soon.pem", "good.key", &err), SG_CONFIG);
+    cr_assert_not_null(strstr(err.message, "soon.pem is not valid yet: is this machine's clock right?"), "%s",
+                       err.message);
+}
+
+Test(security, a_file_with_secrets_that_everybody_can_read_is_warned_of, .init = make_folder, .fini = remove_folder)
+{
+    static const struct {
+        unsigned mode;
+        bool is_open;
+    } rows[] = {{0600, false}, {0400, false}, {0640, false}, {0644, true}, {0604, true}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(rows); i++) {
+        char *text = sg_xprintf("security: {token_file: %s/tokens}\n", folder);
+        char *command =
+            sg_xprintf("echo worker: " W " > %s/tokens && chmod %o %s/tokens", folder, rows[i].mode, folder);
+        cr_assert_eq(system(command), 0);
+        sg_config *config = config_parsed(text);
+        sg_security *security;
+        sg_error err;
+        cr_assert_eq(sg_security_create(config, SG_ROLE_WORKER, &security, &err), SG_OK, "%s", err.message);
+        cr_assert_eq(security->warning != NULL, rows[i].is_open, "mode %o", rows[i].mode);
+        if (rows[i].is_open) {
+            char *want = sg_xprintf("security.token_file: %s/tokens is open to everybody on this machine (mode %04o): "
+                                    "chmod 600 %s/tokens",
+                                    folder, rows[i].mode, folder);
+            cr_assert_str_eq(security->warning, want);
+            free(want);
+        }
+        sg_security_destroy(security);
+        sg_config_destroy(config);
+        free(command);
+        free(text);
+        run_in_folder("rm -f $D/tokens");
+    }
+}

@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 
 #include "common/clock.h"
+#include "common/rpc_handshakes.h"
 #include "common/rpc_refusals.h"
 #include "credentials.h"
 
@@ -75,6 +76,22 @@ Test(rpc_security, without_tokens_everybody_may_call_everything)
     cr_assert_eq(call_with(OBSERVER_TOKEN, s.address, OVERSIZE, &err), SG_OK, "%s", err.message);
     service_stop(&s, 1000);
     sg_security_destroy(security);
+}
+
+Test(rpc_security, connections_that_failed_are_looked_for_so_often_and_no_more)
+{
+    sg_rpc_handshakes_looks looks = {0};
+    uint64_t now_ms = 5000;
+    for (size_t i = 0; i < SG_RPC_HANDSHAKES_LOOKS; i++)
+        cr_assert(sg_rpc_handshakes_may_look(&looks, now_ms), "%zu", i);
+    size_t n = 0;
+    for (size_t i = 0; i < 10000; i++, now_ms++)
+        n += sg_rpc_handshakes_may_look(&looks, now_ms);
+    cr_assert_eq(n, 10000 / SG_RPC_HANDSHAKES_LOOK_MS - 1); /* the first one after its time */
+    now_ms += 3600000;
+    for (size_t i = 0; i < SG_RPC_HANDSHAKES_LOOKS; i++)
+        cr_assert(sg_rpc_handshakes_may_look(&looks, now_ms), "%zu", i);
+    cr_assert_not(sg_rpc_handshakes_may_look(&looks, now_ms), "no more than that were saved up");
 }
 
 Test(rpc_security, a_probe_of_its_health_needs_no_token)

@@ -271,6 +271,10 @@ static sg_status client_create(const sg_client_options *options, sg_config *take
         free(client);
         return status;
     }
+    char quoted[SG_ERROR_MESSAGE_BYTES];
+    if (client->security->warning != NULL)
+        sg_log_warn(&client->log, "insecure", "reason=%s",
+                    sg_log_quote(client->security->warning, quoted, sizeof quoted));
     session_open(client, options);
     status = sg_transport_open(client, err);
     if (status != SG_OK)
