@@ -52,12 +52,14 @@ ALL_A   := $(foreach a,server worker client kernels common,$(call ARCHIVE,$(a)))
 YARDSTICK := $(call obj,tests/bench/yardstick*.c)
 PROGRAMS := $(addprefix $(BUILD)/bin/,shardgrad shardgrad-ps shardgrad-worker shardgrad-yardstick)
 LIBRARY := $(BUILD)/lib/libshardgrad.so
-ROOMS   := $(filter-out tests/e2e tests/bench tests/fuzz tests/support,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
+ROOMS   := $(filter-out tests/e2e tests/bench tests/fuzz tests/support tests/torch,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
 TESTS   := $(ROOMS:%=$(BUILD)/%/run)
 # Counted loops are not vectorized, of which clang warns.
 FUZZING := CC=clang SAN=fuzzer-no-link,address,undefined BUILD=build-fuzz WARN=-Wno-pass-failed
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/*.c))
 STEPPERS := $(addprefix $(BUILD)/tests/e2e/,stepper minimal)
+# A sanitizer's library cannot be loaded into Python.
+OPINION := $(if $(SAN),,$(BUILD)/tests/torch/opinion.so)
 
 MAKEFLAGS += --no-builtin-rules
 .PHONY: all test sim scenarios soak bench model lint fmt install fuzz fuzz-build fuzzers clean help
@@ -69,7 +71,7 @@ all: $(PROGRAMS) $(LIBRARY) ## programs and library
 	@$(call optional,clang-tidy,command -v clang-tidy,make lint)
 	@$(call optional,Fashion-MNIST,test -r /usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz,configs/fashion-mnist.yaml)
 
-tests: $(TESTS) $(STEPPERS) ## build the tests only
+tests: $(TESTS) $(STEPPERS) $(OPINION) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD)
 
@@ -179,6 +181,10 @@ $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 $(STEPPERS): $(BUILD)/tests/e2e/%: $(BUILD)/obj/tests/e2e/%.o $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	$(say) LD $@
 	$(link)
+$(BUILD)/tests/torch/opinion.so: $(BUILD)/obj/tests/torch/opinion.o $(foreach a,worker client kernels common,$(call ARCHIVE,$(a)))
+	$(say) LD $@
+	$(Q)mkdir -p $(@D) && $(CC) $(LDFLAGS) -shared -o $@ $(filter %.o,$^) \
+	    -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
 $(BUILD)/tests/bench/pass: $(addprefix $(BUILD)/obj/worker/cli/bench/,machine.o pass.o)
 $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(foreach a,worker client kernels common,$(call ARCHIVE,$(a)))
 	$(say) LD $@

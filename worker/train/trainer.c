@@ -112,6 +112,8 @@ static sg_status finish_sent(sg_trainer *t, sg_error *err)
         return status;
     t->has_sent = false;
     sg_summary_losses_add(&t->losses, t->sent.loss, t->sent.examples);
+    sg_log_debug(t->options.log, "step", "step=%" PRIu64 " examples=%" PRIu64 " loss=%.9g", t->sent.number,
+                 t->sent.examples, (double)t->sent.loss);
     if (t->options.on_step != NULL)
         t->options.on_step(t->options.user, &t->sent);
     return SG_OK;

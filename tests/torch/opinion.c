@@ -1,0 +1,210 @@
+/* tests/torch/opinion.c - layers, rules, models and orders as functions that Python's ctypes can call.
+ *
+ * Built as build/tests/torch/opinion.so. A pass: opinion_begin, opinion_variable..., layers, opinion_backward, then the
+ * caller's gradient buffers are filled; opinion_end. All numbers are float. Whoever calls checks opinion_error. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "kernels/update.h"
+#include "worker/data/order.h"
+#include "worker/models/model.h"
+#include "worker/nn/layers.h"
+
+/* A function that the library shows, with its prototype. */
+#define SHOWN(type, name, ...)                                                                                         \
+    __attribute__((visibility("default"))) type name(__VA_ARGS__);                                                     \
+    type name(__VA_ARGS__)
+
+typedef struct opinion_pass {
+    sg_tape *tape;
+    sg_error error;
+} opinion_pass;
+
+SHOWN(opinion_pass *, opinion_begin, void)
+{
+    sg_kernel_cpu_set_threads(1);
+    opinion_pass *pass = sg_xcalloc(1, sizeof *pass);
+    pass->tape = sg_tape_create(sg_kernel_cpu());
+    sg_tape_begin(pass->tape);
+    return pass;
+}
+
+SHOWN(void, opinion_end, opinion_pass *pass)
+{
+    sg_tape_destroy(pass->tape);
+    free(pass);
+}
+
+/* NULL: none so far. */
+SHOWN(const char *, opinion_error, opinion_pass *pass)
+{
+    return sg_tape_check(pass->tape, &pass->error) == SG_OK ? NULL : pass->error.message;
+}
+
+SHOWN(sg_tensor *, opinion_variable, opinion_pass *pass, float *value, float *gradient, uint32_t rank,
+      const uint64_t *shape)
+{
+    return sg_tape_variable(pass->tape, value, gradient, rank, shape);
+}
+
+SHOWN(const float *, opinion_value, const sg_tensor *tensor)
+{
+    return tensor->value;
+}
+
+SHOWN(size_t, opinion_size, const sg_tensor *tensor)
+{
+    return tensor->n_elems;
+}
+
+/* Goes back from the sum of y * dy: dy is then the gradient of y. */
+SHOWN(void, opinion_backward, opinion_pass *pass, sg_tensor *y, const float *dy)
+{
+    static const float zero;
+    sg_tape *tape = pass->tape;
+    if (!y)
+        return;
+    sg_tensor *row = sg_reshape_forward(tape, y, 2, (uint64_t[]){1, y->n_elems});
+    sg_tensor *weight = sg_tape_input(tape, dy, 2, (uint64_t[]){y->n_elems, 1});
+    sg_tensor *bias = sg_tape_input(tape, &zero, 1, (uint64_t[]){1});
+    sg_tensor *sum = sg_dense_forward(tape, row, weight, bias, SG_DENSE_LINEAR);
+    sg_error err;
+    if (sg_tape_backward(tape, sum, &err) != SG_OK)
+        return; /* opinion_error tells */
+}
+
+SHOWN(sg_tensor *, opinion_dense, opinion_pass *pass, sg_tensor *x, sg_tensor *weight, sg_tensor *bias, int relu)
+{
+    return sg_dense_forward(pass->tape, x, weight, bias, relu ? SG_DENSE_RELU : SG_DENSE_LINEAR);
+}
+
+SHOWN(sg_tensor *, opinion_relu, opinion_pass *pass, sg_tensor *x)
+{
+    return sg_relu_forward(pass->tape, x);
+}
+
+SHOWN(sg_tensor *, opinion_conv2d, opinion_pass *pass, sg_tensor *x, sg_tensor *weight, sg_tensor *bias,
+      uint64_t stride, uint64_t padding, uint64_t groups)
+{
+    return sg_conv2d_forward(pass->tape, x, weight, bias,
+                             (sg_conv2d_options){.stride = stride, .padding = padding, .groups = groups});
+}
+
+SHOWN(sg_tensor *, opinion_max_pool, opinion_pass *pass, sg_tensor *x, uint64_t window, uint64_t stride,
+      uint64_t padding)
+{
+    return sg_max_pool_forward(pass->tape, x,
+                               (sg_pool_options){.window = window, .stride = stride, .padding = padding});
+}
+
+SHOWN(sg_tensor *, opinion_average_pool, opinion_pass *pass, sg_tensor *x, uint64_t window, uint64_t stride,
+      uint64_t padding)
+{
+    return sg_average_pool_forward(pass->tape, x,
+                                   (sg_pool_options){.window = window, .stride = stride, .padding = padding});
+}
+
+SHOWN(sg_tensor *, opinion_global_average_pool, opinion_pass *pass, sg_tensor *x)
+{
+    return sg_global_average_pool_forward(pass->tape, x);
+}
+
+SHOWN(sg_tensor *, opinion_mean, opinion_pass *pass, sg_tensor *x)
+{
+    return sg_mean_forward(pass->tape, x);
+}
+
+SHOWN(sg_tensor *, opinion_flatten, opinion_pass *pass, sg_tensor *x)
+{
+    return sg_flatten_forward(pass->tape, x);
+}
+
+SHOWN(sg_tensor *, opinion_cross_entropy, opinion_pass *pass, sg_tensor *logits, const uint32_t *labels, size_t n)
+{
+    return sg_softmax_cross_entropy_forward(pass->tape, logits, labels, n);
+}
+
+/* --- update rules ----------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    sg_rule rule;
+} rules[] = {
+    {"sgd", SG_RULE_SGD}, {"momentum", SG_RULE_MOMENTUM}, {"nesterov", SG_RULE_NESTEROV}, {"adam", SG_RULE_ADAM}};
+
+/* One application of the rule, in place; numbers: learning rate, weight decay, momentum, beta1, beta2, epsilon. */
+SHOWN(int, opinion_update, const char *rule, const float numbers[6], uint64_t count, size_t n, float *value,
+      float *slot0, float *slot1, const float *gradient)
+{
+    sg_update update = {.learning_rate = numbers[0],
+                        .weight_decay = numbers[1],
+                        .momentum = numbers[2],
+                        .beta1 = numbers[3],
+                        .beta2 = numbers[4],
+                        .epsilon = numbers[5],
+                        .count = count};
+    size_t i = 0;
+    while (i < SG_ARRAY_LEN(rules) && strcmp(rules[i].name, rule) != 0)
+        i++;
+    if (i == SG_ARRAY_LEN(rules))
+        return -1;
+    update.rule = rules[i].rule;
+    float *const slots[SG_UPDATE_MAX_SLOTS] = {slot0, slot1};
+    sg_span span;
+    sg_update_part part = {.gradient = sg_span_reader_of_array(&span, gradient, n * sizeof(float)), .scale = 1};
+    return sg_update_apply(&update, n, value, value, slots, &part, 1) ? 0 : -1;
+}
+
+/* --- models ----------------------------------------------------------------------------------------------------- */
+
+/* With its initial values; NULL if it cannot be made. */
+SHOWN(sg_model *, opinion_model, const char *name, const uint64_t *hidden, size_t n_hidden, uint64_t height,
+      uint64_t width, uint64_t classes, uint64_t seed)
+{
+    sg_model_options options = {.name = name,
+                                .hidden = hidden,
+                                .n_hidden = n_hidden,
+                                .inputs = height * width,
+                                .channels = 1,
+                                .height = height,
+                                .width = width,
+                                .classes = classes};
+    sg_model *model = NULL;
+    if (sg_model_create(&options, &model, NULL) != SG_OK)
+        return NULL;
+    sg_model_initialize(model, seed);
+    return model;
+}
+
+SHOWN(void, opinion_model_free, sg_model *model)
+{
+    sg_model_destroy(model);
+}
+
+/* NULL: there are not so many. */
+SHOWN(const sg_variable *, opinion_model_variable, const sg_model *model, size_t index)
+{
+    return index < model->n_variables ? &model->variables[index] : NULL;
+}
+
+SHOWN(const char *, opinion_variable_name, const sg_variable *variable)
+{
+    return variable->name;
+}
+
+SHOWN(const float *, opinion_variable_value, const sg_variable *variable)
+{
+    return variable->value;
+}
+
+SHOWN(uint32_t, opinion_variable_shape, const sg_variable *variable, uint64_t shape[SG_MAX_RANK])
+{
+    memcpy(shape, variable->shape, sizeof variable->shape);
+    return variable->rank;
+}
+
+SHOWN(void, opinion_order, uint64_t seed, uint64_t epoch, size_t n, uint32_t *order)
+{
+    sg_order_shuffle(seed, epoch, n, order);
+}

@@ -1,0 +1,98 @@
+"""What opinion.c shows, for Python: a Pass with layers, update rules, models and the order of an epoch."""
+import ctypes
+import os
+
+import numpy
+
+POINTER = ctypes.c_void_p
+SIZE = ctypes.c_uint64
+lib = None
+
+
+def load(build):
+    global lib
+    lib = ctypes.CDLL(os.path.join(build, "tests", "torch", "opinion.so"))
+    for name, result, arguments in (
+            ("begin", POINTER, []), ("end", None, [POINTER]), ("error", ctypes.c_char_p, [POINTER]),
+            ("variable", POINTER, [POINTER, POINTER, POINTER, ctypes.c_uint32, POINTER]),
+            ("value", POINTER, [POINTER]), ("size", SIZE, [POINTER]), ("backward", None, [POINTER, POINTER, POINTER]),
+            ("update", ctypes.c_int, [ctypes.c_char_p, POINTER, SIZE, SIZE] + [POINTER] * 4),
+            ("model", POINTER, [ctypes.c_char_p, POINTER] + [SIZE] * 5), ("model_free", None, [POINTER]),
+            ("model_variable", POINTER, [POINTER, SIZE]), ("variable_name", ctypes.c_char_p, [POINTER]),
+            ("variable_value", POINTER, [POINTER]), ("variable_shape", ctypes.c_uint32, [POINTER, POINTER]),
+            ("order", None, [SIZE, SIZE, SIZE, POINTER]),
+            ("dense", POINTER, [POINTER] * 4 + [ctypes.c_int]), ("relu", POINTER, [POINTER] * 2),
+            ("conv2d", POINTER, [POINTER] * 4 + [SIZE] * 3), ("max_pool", POINTER, [POINTER] * 2 + [SIZE] * 3),
+            ("average_pool", POINTER, [POINTER] * 2 + [SIZE] * 3), ("global_average_pool", POINTER, [POINTER] * 2),
+            ("mean", POINTER, [POINTER] * 2), ("flatten", POINTER, [POINTER] * 2),
+            ("cross_entropy", POINTER, [POINTER] * 3 + [SIZE])):
+        function = getattr(lib, f"opinion_{name}")
+        function.restype, function.argtypes = result, arguments
+
+
+def address(array):
+    assert array.flags["C_CONTIGUOUS"]
+    return array.ctypes.data
+
+
+class Pass:
+    """One pass over a tape. Layers are its methods: p.conv2d(x, weight, bias, stride, padding, groups)."""
+
+    def __init__(self):
+        self.handle = lib.opinion_begin()
+        self.kept = []  # arrays that the tape looks at
+
+    def variable(self, value, gradient):
+        shape = (ctypes.c_uint64 * 8)(*value.shape)
+        return lib.opinion_variable(self.handle, address(value), address(gradient), value.ndim, shape)
+
+    def __getattr__(self, layer):
+        function = getattr(lib, f"opinion_{layer}")
+        return lambda *arguments: function(self.handle, *arguments)
+
+    def cross_entropy(self, logits, labels):
+        self.kept.append(numpy.ascontiguousarray(labels, numpy.uint32))
+        return lib.opinion_cross_entropy(self.handle, logits, address(self.kept[-1]), len(labels))
+
+    def value(self, tensor):
+        n = lib.opinion_size(tensor)
+        return numpy.ctypeslib.as_array(ctypes.cast(lib.opinion_value(tensor), ctypes.POINTER(ctypes.c_float)),
+                                        (n,)).copy()
+
+    def backward(self, y, dy):
+        lib.opinion_backward(self.handle, y, address(dy))
+
+    def check(self):
+        error = lib.opinion_error(self.handle)
+        if error:
+            raise AssertionError(error.decode())
+
+    def close(self):
+        lib.opinion_end(self.handle)
+
+
+def update(rule, numbers, count, value, slots, gradient):
+    assert lib.opinion_update(rule.encode(), address(numpy.array(numbers, numpy.float32)), count, value.size,
+                              address(value), address(slots[0]), address(slots[1]), address(gradient)) == 0
+
+
+def initial_values(name, hidden, height, width, classes, seed):
+    """[(name, array)] in declared order."""
+    model = lib.opinion_model(name.encode(), (ctypes.c_uint64 * len(hidden))(*hidden), len(hidden), height, width,
+                              classes, seed)
+    assert model
+    values = []
+    while variable := lib.opinion_model_variable(model, len(values)):
+        shape = (ctypes.c_uint64 * 8)()
+        rank = lib.opinion_variable_shape(variable, shape)
+        pointer = ctypes.cast(lib.opinion_variable_value(variable), ctypes.POINTER(ctypes.c_float))
+        values.append((lib.opinion_variable_name(variable).decode(),
+                       numpy.ctypeslib.as_array(pointer, tuple(shape[:rank])).copy()))
+    lib.opinion_model_free(model)
+    return values
+
+
+def order(seed, epoch, n):
+    indices = numpy.empty(n, numpy.uint32)
+    lib.opinion_order(seed, epoch, n, address(indices))
+    return indices
