@@ -2,6 +2,7 @@
  * written, found, read and thrown away.
  *
  *     DIR/shardgrad.json                            the marker: job and id of the folder
+ *     DIR/lock                                      whoever runs with the folder has it locked, and says who it is
  *     DIR/generation-000002.json                    the record of generation 2: what it started from
  *     DIR/step-000000001200-g2/ps-0.safetensors     one ps's slices: values and slots, a checksum each
  *                              manifest.json        written last: without it the set is half-written
@@ -44,6 +45,16 @@ void sg_checkpoint_close(sg_checkpoint *folder); /* NULL is fine */
 uint64_t sg_checkpoint_id(const sg_checkpoint *folder);
 const char *sg_checkpoint_dir(const sg_checkpoint *folder);
 const char *sg_checkpoint_job(const sg_checkpoint *folder);
+
+typedef struct sg_checkpoint_lock sg_checkpoint_lock;
+
+/* Makes the folder this process's alone, among all that ask, until the lock is released or the process has ended,
+ * however that was. `owner` ("ps 0 of job 'x'") is told to others, with the process and the host. Somebody who has it
+ * is waited for as long as wait_ms: it may be about to end. *lock NULL where the file system knows no locks. Errors:
+ * CONFIG (another has it, who is named), those of sg_disk_error. Released by sg_checkpoint_lock_release. */
+SG_MUST_USE sg_status sg_checkpoint_lock_take(const sg_checkpoint *folder, const char *owner, uint64_t wait_ms,
+                                              sg_checkpoint_lock **lock, sg_error *err);
+void sg_checkpoint_lock_release(sg_checkpoint_lock *lock); /* NULL is fine */
 
 /* --- sets by name, and the records of generations ------------------------------------------------------------------
  */
@@ -198,6 +209,12 @@ SG_MUST_USE sg_status sg_checkpoint_read_manifest(const sg_checkpoint *folder, s
  * or of a later format, and what may be in writing. Only while the job runs. *n_removed may be NULL. */
 SG_MUST_USE sg_status sg_checkpoint_prune(const sg_checkpoint *folder, uint32_t keep, sg_checkpoint_set current,
                                           size_t *n_removed, sg_error *err);
+
+/* Removes what is half-written of iterations and generations up to those of `writing`, but not that set itself: what
+ * failed for want of room must not keep that of the next one. Where sets are made one after another, nobody writes to
+ * any of these. */
+SG_MUST_USE sg_status sg_checkpoint_remove_failed(const sg_checkpoint *folder, sg_checkpoint_set writing,
+                                                  size_t *n_removed, sg_error *err);
 
 /* --- reading one -----------------------------------------------------------------------------------------------------
  */

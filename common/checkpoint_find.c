@@ -303,3 +303,36 @@ sg_status sg_checkpoint_prune(const sg_checkpoint *folder, uint32_t keep, sg_che
         *n_removed = removed;
     return status;
 }
+
+/* A manifest that cannot be looked for may be there. */
+static bool lacks_manifest(const sg_checkpoint *folder, sg_checkpoint_set set)
+{
+    char *set_path = sg_checkpoint_set_path(folder, set);
+    char *path = sg_xprintf("%s/" SG_CHECKPOINT_MANIFEST, set_path);
+    int file;
+    int error = folder->disk->open(folder->disk->user, path, SG_DISK_READ, &file);
+    if (error == 0)
+        folder->disk->close(folder->disk->user, file);
+    free(path);
+    free(set_path);
+    return error == ENOENT;
+}
+
+sg_status sg_checkpoint_remove_failed(const sg_checkpoint *folder, sg_checkpoint_set writing, size_t *n_removed,
+                                      sg_error *err)
+{
+    found_list list = {0};
+    int error = folder->disk->list(folder->disk->user, folder->dir, collect_set, &list);
+    sg_status status = error == 0 ? SG_OK : sg_disk_error(err, error, "cannot read the folder %s", folder->dir);
+    *n_removed = 0;
+    for (size_t i = 0; i < list.n && status == SG_OK; i++) {
+        sg_checkpoint_set set = list.items[i].set;
+        bool is_before = set.iteration <= writing.iteration && set.generation <= writing.generation;
+        if (!is_before || sg_checkpoint_set_equal(set, writing) || !lacks_manifest(folder, set))
+            continue;
+        status = remove_set(folder, set, err);
+        *n_removed += status == SG_OK;
+    }
+    free(list.items);
+    return status;
+}

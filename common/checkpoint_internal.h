@@ -1,6 +1,7 @@
 /* common/checkpoint_internal.h - what the files of checkpoint.h share. Nobody else includes it.
  *
  *   checkpoint_folder.c    the folder, its marker, names of sets
+ *   checkpoint_lock.c      one job at a time
  *   checkpoint_record.c    records of generations and what they allow
  *   checkpoint_json.c      JSON with a checksum
  *   checkpoint_manifest.c  a manifest as JSON and back

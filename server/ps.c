@@ -181,6 +181,8 @@ static void close_down(sg_ps *ps)
     if (ps->registrar)
         sg_registrar_close(ps->registrar);
     sg_store_fail_pulls(ps->store, SG_STOPPED, "the ps has stopped");
+    if (ps->jobs)
+        sg_disk_jobs_close(ps->jobs);
     if (ps->save)
         sg_ps_save_close(ps->save);
     if (ps->restore)
@@ -298,6 +300,7 @@ void sg_ps_destroy(sg_ps *ps)
     uv_close((uv_handle_t *)&ps->tick, NULL);
     close_loop(ps);
     sg_mailbox_deinit(&ps->mailbox);
+    sg_disk_jobs_destroy(ps->jobs);
     sg_ps_restore_destroy(ps->restore);
     sg_ps_save_destroy(ps->save);
     sg_registrar_destroy(ps->registrar);

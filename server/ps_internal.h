@@ -36,6 +36,7 @@ struct sg_ps {
     sg_parameter_service parameter_service;
     sg_coordinator_service *coordinator_service; /* in ps 0 */
     sg_registrar *registrar;
+    sg_disk_jobs *jobs;
     sg_ps_save *save;
     sg_ps_restore *restore;
     /* Connections that were closed for want of descriptors; on the loop's thread, as what follows. */

@@ -45,6 +45,12 @@ static void on_load(void *user, const sg_store_load *load)
     sg_ps_restore_load(ps->restore, load);
 }
 
+static void on_begin(void *user)
+{
+    sg_ps *ps = user;
+    sg_ps_save_give_up(ps->save);
+}
+
 static void record_generation(void *user, uint64_t above, uint64_t own, sg_checkpoint_set damaged)
 {
     sg_ps *ps = user;
@@ -122,11 +128,12 @@ static uint64_t drain_ms(const sg_config *config)
 
 static sg_status open_checkpoints(sg_ps *ps, sg_error *err)
 {
+    ps->jobs = sg_disk_jobs_create(&ps->loop);
     sg_status status = sg_ps_save_create(&(sg_ps_save_options){.config = ps->options.config,
                                                                .ps = ps->options.index,
                                                                .life = sg_clock_random_id(),
                                                                .store = ps->store,
-                                                               .loop = &ps->loop,
+                                                               .jobs = ps->jobs,
                                                                .mailbox = &ps->mailbox,
                                                                .log = ps->options.log,
                                                                .on_report = on_save_report,
@@ -138,9 +145,10 @@ static sg_status open_checkpoints(sg_ps *ps, sg_error *err)
                                                                     .folder = sg_ps_save_folder(ps->save),
                                                                     .life = sg_clock_random_id(),
                                                                     .store = ps->store,
-                                                                    .loop = &ps->loop,
+                                                                    .jobs = ps->jobs,
                                                                     .mailbox = &ps->mailbox,
                                                                     .log = ps->options.log,
+                                                                    .on_begin = on_begin,
                                                                     .on_recorded = on_recorded,
                                                                     .user = ps});
     return status;

@@ -4,30 +4,25 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 #include "common/clock.h"
 
 typedef struct job {
     sg_mailbox_item arrived; /* of a load */
-    uv_work_t work;
+    sg_disk_job on_disk;
     sg_ps_restore *restore;
-    STAILQ_ENTRY(job) link;
     bool records; /* else it loads: */
     sg_store_load load;
     uint64_t above, own, generation;
     sg_checkpoint_set set, damaged;
     sg_checkpoint_manifest manifest; /* where set.generation is not 0 */
     bool has_manifest;
-    uint64_t began_ms;
     sg_status status;
     sg_error error;
 } job;
 
 struct sg_ps_restore {
     sg_ps_restore_options options;
-    STAILQ_HEAD(, job) jobs;
-    bool working; /* at the first of them */
     _Atomic bool closed;
 };
 
@@ -35,7 +30,6 @@ sg_ps_restore *sg_ps_restore_create(const sg_ps_restore_options *options)
 {
     sg_ps_restore *restore = sg_xcalloc(1, sizeof *restore);
     restore->options = *options;
-    STAILQ_INIT(&restore->jobs);
     return restore;
 }
 
@@ -135,9 +129,9 @@ static sg_status load(job *j)
     return status;
 }
 
-static void on_pool(uv_work_t *work)
+static void on_pool(sg_disk_job *on_disk)
 {
-    job *j = SG_CONTAINER_OF(work, job, work);
+    job *j = SG_CONTAINER_OF(on_disk, job, on_disk);
     if (!j->restore->options.folder)
         j->status = sg_error_set(&j->error, SG_CONFIG, "checkpoint.dir is not set here");
     else
@@ -145,8 +139,6 @@ static void on_pool(uv_work_t *work)
 }
 
 /* --- on the loop -------------------------------------------------------------------------------------------------- */
-
-static void begin_next(sg_ps_restore *restore);
 
 static void tell_recorded(const job *j)
 {
@@ -168,7 +160,7 @@ static void tell_loaded(const job *j)
     char quoted[SG_ERROR_MESSAGE_BYTES + 16];
     if (j->status == SG_OK)
         sg_log_info(restore->options.log, "loaded", "iteration=%" PRIu64 " ms=%" PRIu64, j->load.set_iteration,
-                    sg_clock_ms() - j->began_ms);
+                    sg_clock_ms() - j->on_disk.began_ms);
     else if (j->status != SG_ROLLED_BACK)
         sg_log_error(restore->options.log, "load_failed", "iteration=%" PRIu64 " status=%s reason=%s",
                      j->load.set_iteration, sg_status_name(j->status),
@@ -176,8 +168,9 @@ static void tell_loaded(const job *j)
     sg_store_loaded(restore->options.store, j->load.generation, j->status, j->error.message);
 }
 
-static void end(job *j)
+static void on_done(sg_disk_job *on_disk)
 {
+    job *j = SG_CONTAINER_OF(on_disk, job, on_disk);
     if (!atomic_load(&j->restore->closed)) {
         if (j->records)
             tell_recorded(j);
@@ -189,32 +182,14 @@ static void end(job *j)
     free(j);
 }
 
-static void on_done(uv_work_t *work, int status)
-{
-    job *j = SG_CONTAINER_OF(work, job, work);
-    sg_ps_restore *restore = j->restore;
-    SG_ASSERT(status == 0); /* nothing is cancelled by uv_cancel */
-    restore->working = false;
-    STAILQ_REMOVE_HEAD(&restore->jobs, link);
-    end(j);
-    begin_next(restore);
-}
-
-static void begin_next(sg_ps_restore *restore)
-{
-    job *j = STAILQ_FIRST(&restore->jobs);
-    if (!j || restore->working || atomic_load(&restore->closed))
-        return;
-    restore->working = true;
-    j->began_ms = sg_clock_ms();
-    int failed = uv_queue_work(restore->options.loop, &j->work, on_pool, on_done);
-    SG_ASSERT(failed == 0); /* it fails only without a callback */
-}
-
+/* What is on the way to the disk is of a generation that has passed. */
 static void add(job *j)
 {
-    STAILQ_INSERT_TAIL(&j->restore->jobs, j, link);
-    begin_next(j->restore);
+    const sg_ps_restore_options *options = &j->restore->options;
+    j->on_disk.run = on_pool;
+    j->on_disk.end = on_done;
+    options->on_begin(options->user);
+    sg_disk_jobs_add(options->jobs, &j->on_disk);
 }
 
 static void on_load(sg_mailbox_item *item)
@@ -249,13 +224,5 @@ void sg_ps_restore_close(sg_ps_restore *restore)
 
 void sg_ps_restore_destroy(sg_ps_restore *restore)
 {
-    if (!restore)
-        return;
-    SG_ASSERT(!restore->working);
-    while (!STAILQ_EMPTY(&restore->jobs)) {
-        job *j = STAILQ_FIRST(&restore->jobs);
-        STAILQ_REMOVE_HEAD(&restore->jobs, link);
-        end(j);
-    }
     free(restore);
 }

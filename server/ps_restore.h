@@ -1,5 +1,5 @@
 /* server/ps_restore.h - what a generation starts from: in ps 0, which checkpoint that is, and its record; in every ps,
- * its values and slots. Files, read and written on libuv's pool; one thing at a time.
+ * its values and slots. Files, one thing at a time (disk_jobs.h).
  *
  * Threads: sg_ps_restore_load any, all else the loop's. */
 #ifndef SG_SERVER_PS_RESTORE_H
@@ -7,6 +7,7 @@
 
 #include "common/config.h"
 #include "server/coordinator.h"
+#include "server/disk_jobs.h"
 #include "server/mailbox.h"
 #include "server/store.h"
 
@@ -17,9 +18,10 @@ typedef struct sg_ps_restore_options {
     const sg_checkpoint *folder; /* NULL: there is none */
     uint64_t life;               /* random: of the coordinator, in its records */
     sg_store *store;
-    uv_loop_t *loop;
+    sg_disk_jobs *jobs;
     sg_mailbox *mailbox;
     const sg_log *log;
+    void (*on_begin)(void *user); /* another generation begins here: before anything is done for it */
     void (*on_recorded)(void *user, const sg_coordinator_recorded *recorded);
     void *user;
 } sg_ps_restore_options;
@@ -30,9 +32,9 @@ void sg_ps_restore_load(sg_ps_restore *restore, const sg_store_load *load);
 /* Records the generation above `above`, and above all that were recorded; on_recorded follows. own 0: the configuration
  * says what it starts from; otherwise the newest usable checkpoint that is older than `damaged`, where that is one. */
 void sg_ps_restore_record(sg_ps_restore *restore, uint64_t above, uint64_t own, sg_checkpoint_set damaged);
-/* No more news; what is under way is given up, and the loop must run until that is so. */
+/* No more news; what is under way is given up. */
 void sg_ps_restore_close(sg_ps_restore *restore);
-/* After the loop has run to its end. NULL is fine. */
+/* After the jobs. NULL is fine. */
 void sg_ps_restore_destroy(sg_ps_restore *restore);
 
 #endif

@@ -3,23 +3,25 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 #include "common/clock.h"
 #include "common/plan.h"
 
+/* One that was killed may need a moment to be gone. */
+#define LOCK_WAIT_MS 2000u
+
 /* One thing to be written. */
 typedef struct job {
     sg_mailbox_item arrived; /* of a cut */
-    uv_work_t work;
+    sg_disk_job on_disk;
     sg_ps_save *save;
-    STAILQ_ENTRY(job) link;
     bool completes; /* the manifest; else the part of: */
     sg_store_cut cut;
+    LIST_ENTRY(job) link; /* of a cut that is to be written, or is being written */
+    _Atomic bool stop;    /* nobody wants it any more */
     sg_checkpoint_part part;
     sg_checkpoint_manifest manifest;
     sg_checkpoint_set current;
-    uint64_t began_ms;
     sg_status status;
     sg_error error;
 } job;
@@ -27,27 +29,48 @@ typedef struct job {
 struct sg_ps_save {
     sg_ps_save_options options;
     sg_checkpoint *folder; /* NULL: checkpoint.dir is empty */
-    STAILQ_HEAD(, job) jobs;
-    bool writing; /* the first of them */
+    sg_checkpoint_lock *lock;
+    LIST_HEAD(, job) cuts;
     bool closed;
-    _Atomic bool stop;
     Shardgrad__V1__SaveReport report;
     char message[SG_ERROR_MESSAGE_BYTES];
 };
 
+/* ps 0 stands for the job. Others of the job use the folder along with it. */
+static sg_status lock_folder(sg_ps_save *save, sg_error *err)
+{
+    const sg_config *config = save->options.config;
+    char owner[96];
+    if (save->options.ps != 0)
+        return SG_OK;
+    snprintf(owner, sizeof owner, "ps 0 of job '%.64s'", config->job);
+    sg_status status = sg_checkpoint_lock_take(save->folder, owner, LOCK_WAIT_MS, &save->lock, err);
+    if (status == SG_OK && save->lock == NULL)
+        sg_log_warn(save->options.log, "no_lock",
+                    "folder=%s reason=\"its file system has no locks: a second job could use it\"",
+                    sg_checkpoint_dir(save->folder));
+    return status;
+}
+
+static sg_status open_folder(sg_ps_save *save, sg_error *err)
+{
+    const sg_config *config = save->options.config;
+    sg_status status =
+        sg_checkpoint_open(&sg_disk_posix, config->checkpoint.dir, config->job, save->options.life, &save->folder, err);
+    return status == SG_OK ? lock_folder(save, err) : status;
+}
+
 sg_status sg_ps_save_create(const sg_ps_save_options *options, sg_ps_save **save, sg_error *err)
 {
-    const sg_config *config = options->config;
     sg_ps_save *made = sg_xcalloc(1, sizeof *made);
     made->options = *options;
-    STAILQ_INIT(&made->jobs);
+    LIST_INIT(&made->cuts);
     shardgrad__v1__save_report__init(&made->report);
     sg_status status = SG_OK;
-    if (config->checkpoint.dir[0] != '\0')
-        status =
-            sg_checkpoint_open(&sg_disk_posix, config->checkpoint.dir, config->job, options->life, &made->folder, err);
+    if (options->config->checkpoint.dir[0] != '\0')
+        status = open_folder(made, err);
     if (status != SG_OK) {
-        free(made);
+        sg_ps_save_destroy(made);
         return sg_error_prefix(err, status, "checkpoint.dir");
     }
     *save = made;
@@ -113,11 +136,29 @@ static void kept_slices_deinit(kept_slices *k)
     free(k->names);
 }
 
+/* What could not be completed takes room that this one may need. */
+static void remove_failed(const job *j)
+{
+    const sg_ps_save *save = j->save;
+    size_t n_removed = 0;
+    char quoted[SG_ERROR_MESSAGE_BYTES + 16];
+    sg_error err;
+    sg_checkpoint_set writing = {.iteration = j->cut.mark, .generation = j->cut.generation};
+    if (save->options.ps != 0)
+        return;
+    if (sg_checkpoint_remove_failed(save->folder, writing, &n_removed, &err) != SG_OK)
+        sg_log_warn(save->options.log, "failed_checkpoints_stay", "reason=%s",
+                    sg_log_quote(err.message, quoted, sizeof quoted));
+    if (n_removed > 0)
+        sg_log_info(save->options.log, "failed_checkpoints_removed", "n=%zu", n_removed);
+}
+
 static sg_status write_part(job *j)
 {
     sg_ps_save *save = j->save;
     const sg_config *config = save->options.config;
     kept_slices k = {.n = 0};
+    remove_failed(j);
     sg_status status = take(j, &k);
     if (status == SG_OK && k.n > 0)
         status = sg_checkpoint_write_part(
@@ -130,7 +171,7 @@ static sg_status write_part(job *j)
                                  .names = k.names,
                                  .slices = k.slices,
                                  .n_slices = k.n,
-                                 .stop = &save->stop},
+                                 .stop = &j->stop},
             &j->part, &j->error);
     kept_slices_deinit(&k);
     return status;
@@ -149,16 +190,14 @@ static sg_status complete(job *j)
     return status;
 }
 
-static void on_pool(uv_work_t *work)
+static void on_pool(sg_disk_job *on_disk)
 {
-    job *j = SG_CONTAINER_OF(work, job, work);
+    job *j = SG_CONTAINER_OF(on_disk, job, on_disk);
     j->status = j->completes ? complete(j) : write_part(j);
 }
 
 /* --- on the loop ----------------------------------------------------------------------------------------------------
  */
-
-static void begin_next(sg_ps_save *save);
 
 static void report(sg_ps_save *save, const job *j)
 {
@@ -183,7 +222,7 @@ static void tell(sg_ps_save *save, const job *j)
     }
     if (j->status == SG_OK)
         sg_log_info(save->options.log, "checkpoint_part", "iteration=%" PRIu64 " bytes=%" PRIu64 " ms=%" PRIu64,
-                    j->cut.mark, j->part.n_bytes, sg_clock_ms() - j->began_ms);
+                    j->cut.mark, j->part.n_bytes, sg_clock_ms() - j->on_disk.began_ms);
     else
         sg_log_warn(save->options.log, "checkpoint_part_failed", "iteration=%" PRIu64 " status=%s reason=%s",
                     j->cut.mark, sg_status_name(j->status), sg_log_quote(j->error.message, quoted, sizeof quoted));
@@ -202,32 +241,21 @@ static void end(job *j)
     free(j);
 }
 
-static void on_done(uv_work_t *work, int status)
+static void on_done(sg_disk_job *on_disk)
 {
-    job *j = SG_CONTAINER_OF(work, job, work);
-    sg_ps_save *save = j->save;
-    SG_ASSERT(status == 0); /* nothing is cancelled by uv_cancel */
-    save->writing = false;
-    STAILQ_REMOVE_HEAD(&save->jobs, link);
+    job *j = SG_CONTAINER_OF(on_disk, job, on_disk);
+    if (!j->completes)
+        LIST_REMOVE(j, link);
     end(j);
-    begin_next(save);
-}
-
-static void begin_next(sg_ps_save *save)
-{
-    job *j = STAILQ_FIRST(&save->jobs);
-    if (!j || save->writing || save->closed)
-        return;
-    save->writing = true;
-    j->began_ms = sg_clock_ms();
-    int failed = uv_queue_work(save->options.loop, &j->work, on_pool, on_done);
-    SG_ASSERT(failed == 0); /* it fails only without a callback */
 }
 
 static void add(job *j)
 {
-    STAILQ_INSERT_TAIL(&j->save->jobs, j, link);
-    begin_next(j->save);
+    j->on_disk.run = on_pool;
+    j->on_disk.end = on_done;
+    if (!j->completes)
+        LIST_INSERT_HEAD(&j->save->cuts, j, link);
+    sg_disk_jobs_add(j->save->options.jobs, &j->on_disk);
 }
 
 static void on_cut(sg_mailbox_item *item)
@@ -262,22 +290,25 @@ void sg_ps_save_complete(sg_ps_save *save, const sg_checkpoint_manifest *manifes
     add(j);
 }
 
+void sg_ps_save_give_up(sg_ps_save *save)
+{
+    job *j;
+    LIST_FOREACH(j, &save->cuts, link)
+    j->stop = true;
+}
+
 void sg_ps_save_close(sg_ps_save *save)
 {
     save->closed = true;
-    save->stop = true;
+    sg_ps_save_give_up(save);
 }
 
 void sg_ps_save_destroy(sg_ps_save *save)
 {
     if (!save)
         return;
-    SG_ASSERT(!save->writing);
-    while (!STAILQ_EMPTY(&save->jobs)) {
-        job *j = STAILQ_FIRST(&save->jobs);
-        STAILQ_REMOVE_HEAD(&save->jobs, link);
-        end(j);
-    }
+    SG_ASSERT(LIST_EMPTY(&save->cuts));
+    sg_checkpoint_lock_release(save->lock);
     sg_checkpoint_close(save->folder);
     free(save);
 }

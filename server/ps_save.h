@@ -1,6 +1,6 @@
 /* server/ps_save.h - a ps's part of each checkpoint and, in ps 0, what completes it: files, written on libuv's pool.
  *
- * Nothing of it is on the way of a push or a pull. One thing is written at a time; what comes meanwhile waits.
+ * Nothing of it is on the way of a push or a pull. One thing is done at a time (disk_jobs.h).
  *
  * Threads: sg_ps_save_cut any, all else the loop's. */
 #ifndef SG_SERVER_PS_SAVE_H
@@ -8,6 +8,7 @@
 
 #include "common/checkpoint.h"
 #include "common/config.h"
+#include "server/disk_jobs.h"
 #include "server/mailbox.h"
 #include "server/store.h"
 #include "shardgrad/v1/coordinator.pb-c.h"
@@ -19,7 +20,7 @@ typedef struct sg_ps_save_options {
     uint32_t ps;
     uint64_t life; /* random: becomes the folder's id where this ps is the first to use it */
     sg_store *store;
-    uv_loop_t *loop;
+    sg_disk_jobs *jobs;
     sg_mailbox *mailbox;
     const sg_log *log;
     /* There is news for the coordinator; the report is valid until the next call. */
@@ -28,7 +29,8 @@ typedef struct sg_ps_save_options {
     void *user;
 } sg_ps_save_options;
 
-/* Opens checkpoint.dir, if one is set; blocks. Errors: as of sg_checkpoint_open. */
+/* Opens checkpoint.dir, if one is set; in ps 0 it is locked for the life of this. Blocks. Errors: as of
+ * sg_checkpoint_open; CONFIG (another job runs with it). */
 SG_MUST_USE sg_status sg_ps_save_create(const sg_ps_save_options *options, sg_ps_save **save, sg_error *err);
 /* NULL: checkpoint.dir is empty. */
 const sg_checkpoint *sg_ps_save_folder(const sg_ps_save *save);
@@ -37,9 +39,12 @@ void sg_ps_save_cut(sg_ps_save *save, const sg_store_cut *cut, sg_status status,
 /* Completes a checkpoint of which all parts are written, and removes old ones: on_written follows. `current`: what this
  * generation started from. */
 void sg_ps_save_complete(sg_ps_save *save, const sg_checkpoint_manifest *manifest, sg_checkpoint_set current);
-/* No more news. What is being written is given up; the loop must run until that is so. */
+/* Another generation begins: parts that are still to be written, or are being written, are given up. What completes a
+ * checkpoint is not. */
+void sg_ps_save_give_up(sg_ps_save *save);
+/* No more news, and the same. */
 void sg_ps_save_close(sg_ps_save *save);
-/* After the loop has run to its end. NULL is fine. */
+/* After the jobs. NULL is fine. */
 void sg_ps_save_destroy(sg_ps_save *save);
 
 #endif

@@ -1,8 +1,11 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "checkpoint_fixture.h"
 
@@ -187,6 +190,28 @@ Test(checkpoint, keep_leaves_the_newest_and_the_current_one_and_removes_what_can
     sg_plan_destroy(plan);
 }
 
+Test(checkpoint, what_failed_is_removed_before_the_next_one_and_nothing_else_is)
+{
+    const sg_checkpoint_set failed[] = {{100, 1}, {300, 1}, {400, 1}, {450, 2}};
+    sg_checkpoint_found *found;
+    size_t n, n_removed;
+    sg_plan *plan = fixture_plan(2, 256);
+    sg_checkpoint_part part;
+    sg_error err = {0};
+    write_set(200, 1, 2);
+    for (size_t i = 0; i < SG_ARRAY_LEN(failed); i++)
+        cr_assert_eq(fixture_write_part(folder, failed[i], plan, i % 2, &part, NULL), SG_OK);
+    cr_assert_eq(sg_checkpoint_remove_failed(folder, failed[2], &n_removed, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(n_removed, 2);
+    cr_assert_eq(sg_checkpoint_list(folder, &found, &n, NULL), SG_OK);
+    const sg_checkpoint_set left[] = {{450, 2}, {400, 1}, {200, 1}};
+    cr_assert_eq(n, SG_ARRAY_LEN(left));
+    for (size_t i = 0; i < n; i++)
+        cr_assert(sg_checkpoint_set_equal(found[i].set, left[i]));
+    free(found);
+    sg_plan_destroy(plan);
+}
+
 Test(checkpoint, the_folder_belongs_to_one_job_and_has_one_id)
 {
     sg_checkpoint *again;
@@ -200,6 +225,52 @@ Test(checkpoint, the_folder_belongs_to_one_job_and_has_one_id)
     cr_assert_str_eq(sg_checkpoint_job(again), "job");
     sg_checkpoint_close(again);
     cr_assert_eq(sg_checkpoint_open_existing(&sg_disk_posix, dir, &again, &err), SG_NOT_FOUND);
+}
+
+Test(checkpoint, it_is_locked_for_one_at_a_time_who_is_named_to_others)
+{
+    sg_checkpoint_lock *lock, *other = NULL;
+    sg_checkpoint *again;
+    sg_error err = {0};
+    cr_assert_eq(sg_checkpoint_lock_take(folder, "ps 0 of job 'a'", 0, &lock, &err), SG_OK, "%s", err.message);
+    cr_assert_not_null(lock, "this test needs a file system with locks");
+    cr_assert_eq(sg_checkpoint_open_existing(&sg_disk_posix, sg_checkpoint_dir(folder), &again, &err), SG_OK);
+    cr_assert_eq(sg_checkpoint_lock_take(again, "ps 0 of job 'b'", 30, &other, &err), SG_CONFIG);
+    cr_assert_null(other);
+    char *owner = sg_xprintf("in use by ps 0 of job 'a', process %ld on ", (long)getpid());
+    cr_assert(strstr(err.message, owner) != NULL && strstr(err.message, sg_checkpoint_dir(folder)) != NULL, "%s",
+              err.message);
+    free(owner);
+    sg_checkpoint_lock_release(lock);
+    cr_assert_eq(sg_checkpoint_lock_take(again, "ps 0 of job 'b'", 0, &other, &err), SG_OK, "%s", err.message);
+    sg_checkpoint_lock_release(other);
+    sg_checkpoint_close(again);
+}
+
+Test(checkpoint, whoever_is_killed_leaves_no_lock)
+{
+    sg_checkpoint_lock *lock;
+    sg_error err = {0};
+    int ready[2];
+    char byte;
+    cr_assert_eq(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool taken = sg_checkpoint_lock_take(folder, "a child", 0, &lock, NULL) == SG_OK;
+        if (write(ready[1], taken ? "y" : "n", 1) == 1)
+            sleep(60); /* it is killed long before */
+        _exit(1);
+    }
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    cr_assert_eq(byte, 'y');
+    cr_assert_eq(sg_checkpoint_lock_take(folder, "me", 0, &lock, &err), SG_CONFIG);
+    cr_assert_not_null(strstr(err.message, "in use by a child, process"), "%s", err.message);
+    cr_assert_eq(kill(child, SIGKILL), 0);
+    cr_assert_eq(sg_checkpoint_lock_take(folder, "me", 10000, &lock, &err), SG_OK, "it is waited for: %s", err.message);
+    sg_checkpoint_lock_release(lock);
+    cr_assert_eq(waitpid(child, NULL, 0), child);
+    close(ready[0]);
+    close(ready[1]);
 }
 
 Test(checkpoint, names_of_sets_are_read_back_and_others_are_none)

@@ -18,7 +18,8 @@ SG_MUST_USE sg_status sg_checkpoints_read_model(const char *path, sg_model *mode
 
 /* Makes the model's values the set that a job of this configuration starts from: of iteration 0, without slots, in a
  * generation of its own, which passes over every set that is there. With such sets it is refused (CONFIG), unless
- * `replace`. No job may run with the folder. Errors: those of common/checkpoint.h. */
+ * `replace`. The caller sees to it that no job runs with the folder (sg_checkpoint_lock_take). Errors: those of
+ * common/checkpoint.h. */
 SG_MUST_USE sg_status sg_checkpoints_import(const sg_checkpoint *folder, const sg_config *config, const sg_model *model,
                                             bool replace, sg_checkpoint_set *set, sg_error *err);
 

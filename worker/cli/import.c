@@ -20,7 +20,11 @@ static sg_status import_model(const sg_config *config, const char *from, sg_mode
         sg_checkpoint_open(&sg_disk_posix, config->checkpoint.dir, config->job, sg_clock_random_id(), &folder, err);
     if (status != SG_OK)
         return status;
-    status = sg_checkpoints_import(folder, config, model, replace, &set, err);
+    sg_checkpoint_lock *lock = NULL;
+    status = sg_checkpoint_lock_take(folder, "shardgrad import", 0, &lock, err);
+    if (status == SG_OK)
+        status = sg_checkpoints_import(folder, config, model, replace, &set, err);
+    sg_checkpoint_lock_release(lock);
     if (status == SG_OK) {
         char name[SG_CHECKPOINT_NAME_BYTES];
         printf("imported %zu variables of %s as %s/%s; the next run starts from them\n", model->n_variables, from,

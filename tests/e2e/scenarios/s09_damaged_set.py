@@ -2,7 +2,6 @@
 one before."""
 import glob
 import os
-import shutil
 import signal
 
 from harness import check, contains, equal, scenario, wait_until
@@ -62,8 +61,28 @@ def a_folder_that_goes_away_while_the_job_recovers_ends_it_with_one_line_that_na
     os.rename(folder, f"{folder}-away")
     os.kill(victim[0], signal.SIGKILL)
     run.expect(66, 60)
-    contains(run.err, r"ps-0 failed with exit code 66: .*checkpoints.*No such file or directory", "what run said")
-    shutil.rmtree(f"{folder}-away")
+    contains(run.err, r"ps-0 failed with exit code 66: generation 2 cannot begin.*/checkpoints", "what run said")
+
+
+@scenario
+def a_second_job_with_the_same_folder_is_refused_and_told_whose_it_is(case):
+    folder = f"{case.dir}/checkpoints"
+    text = f"checkpoint: {{dir: {folder}, every: 50}}\n"
+    first = case.config("first.yaml", train__steps="1000000", text=text)
+    second = case.config("second.yaml", run_dir=f"{case.dir}/second", text=text)
+    run = case.start("shardgrad", "run", first)
+    children = case.watch_children(run, 2)
+    wait_until(lambda: glob.glob(f"{folder}/step-*/manifest.json"), "a checkpoint")
+    owner = next(pid for pid in children if is_ps(pid, "0"))
+    refused = case.shardgrad("run", second, code=78)
+    contains(refused.err, rf"in use by ps 0 of job 'e2e', process {owner} on .*checkpoint.dir", "what the second was told")
+    case.shardgrad("save", first)
+    export = f"{case.dir}/model.safetensors"
+    case.shardgrad("export", first, "--out", export)
+    contains(case.shardgrad("import", first, "--from", export, "--replace", code=78).err, f"process {owner}",
+             "what an import was told")
+    run.end_within(20)
+    case.shardgrad("import", first, "--from", export, "--replace")
 
 
 def is_ps(pid, index):
