@@ -86,8 +86,14 @@ static bool answer(sg_coordinator *c, const sg_coordinator_parked *call)
     }
     if (call->kind == SG_COORDINATOR_PARKED_SET)
         return sg_coordinator_hyper_answer(c, call);
-    if (worker->incarnation != call->incarnation || worker->state == SG_COORDINATOR_WORKER_LEFT ||
-        worker->state == SG_COORDINATOR_WORKER_LOST) {
+    bool hers = worker->incarnation == call->incarnation;
+    if (hers && call->kind == SG_COORDINATOR_PARKED_HELLO && worker->state == SG_COORDINATOR_WORKER_LOST) {
+        /* It holds nothing of its lost incarnation any more: when it asks again it gets another. */
+        sg_coordinator_fail(c, call->call, SG_WAITING, "worker %" PRIu32 " was given up for lost: ask again",
+                            call->worker);
+        return true;
+    }
+    if (!hers || worker->state == SG_COORDINATOR_WORKER_LEFT || worker->state == SG_COORDINATOR_WORKER_LOST) {
         sg_coordinator_fail(
             c, call->call, SG_FENCED,
             "worker %" PRIu32 " was superseded, has left or was given up for lost while its call waited", call->worker);
@@ -132,6 +138,7 @@ void sg_coordinator_settle(sg_coordinator *c)
             return; /* nobody is told anything meanwhile */
         if (!c->over) {
             moved |= sg_coordinator_generation_advance(c);
+            moved |= sg_coordinator_members_advance(c);
             moved |= sg_coordinator_hyper_advance(c);
             moved |= sg_coordinator_init_advance(c);
             moved |= sg_coordinator_save_advance(c);
@@ -293,6 +300,11 @@ void sg_coordinator_on_recorded(sg_coordinator *c, uint64_t now_ms, const sg_coo
 
 /* --- time ------------------------------------------------------------------------------------------------------- */
 
+uint64_t sg_coordinator_put_off(const sg_coordinator *c, uint64_t ms, uint64_t late_ms)
+{
+    return c->now_ms - ms > late_ms ? ms + late_ms : c->now_ms;
+}
+
 /* Nobody is lost because the coordinator itself did not get to listen. */
 static void extend_leases(sg_coordinator *c)
 {
@@ -300,15 +312,10 @@ static void extend_leases(sg_coordinator *c)
     if (!c->ticked || gap_ms <= 2 * SG_COORDINATOR_TICK_MS)
         return;
     uint64_t late_ms = gap_ms - SG_COORDINATOR_TICK_MS;
-    for (uint32_t i = 0; i < c->n_ps; i++) {
-        uint64_t heard_ms = c->ps[i].heard_ms + late_ms;
-        c->ps[i].heard_ms = heard_ms < c->now_ms ? heard_ms : c->now_ms;
-    }
-    for (uint32_t i = 0; i < c->n_workers; i++) {
-        uint64_t heard_ms = c->workers[i].heard_ms + late_ms;
-        c->workers[i].heard_ms = heard_ms < c->now_ms ? heard_ms : c->now_ms;
-    }
+    sg_coordinator_ps_extend(c, late_ms);
+    sg_coordinator_members_extend(c, late_ms);
     sg_coordinator_losses_extend(c, late_ms);
+    sg_coordinator_generation_extend(c, late_ms);
 }
 
 static void answer_waiting(sg_coordinator *c)

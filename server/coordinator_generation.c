@@ -314,6 +314,13 @@ static void give_up_ps(sg_coordinator *c)
                             sg_coordinator_ps_name(c, missing, name), c->config->start_timeout_ms);
 }
 
+void sg_coordinator_generation_extend(sg_coordinator *c, uint64_t late_ms)
+{
+    if (c->entered_ms != 0)
+        c->entered_ms = sg_coordinator_put_off(c, c->entered_ms, late_ms);
+    c->running_ms = sg_coordinator_put_off(c, c->running_ms, late_ms);
+}
+
 void sg_coordinator_generation_tick(sg_coordinator *c)
 {
     if (c->over)

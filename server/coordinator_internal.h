@@ -186,8 +186,11 @@ typedef struct sg_coordinator_worker {
     sg_coordinator_progress *groups; /* [n_groups]; NULL before its first ticket request */
 
     uint64_t given_up; /* incarnation that was too late, whose heartbeats still keep its lease; 0: none */
-    float loss;        /* newest reported */
-    uint64_t late;     /* steps that others closed without it, of all incarnations of its life */
+    bool gives_up;     /* it missed a ps and gave this generation up; since when its hello waits: */
+    uint64_t gave_up_ms;
+    bool returned; /* it did, was let in again, and has finished no step since */
+    float loss;    /* newest reported */
+    uint64_t late; /* steps that others closed without it, of all incarnations of its life */
     uint64_t examples;
 } sg_coordinator_worker;
 
@@ -203,6 +206,7 @@ typedef struct sg_coordinator_life {
 typedef struct sg_coordinator_loss {
     TAILQ_ENTRY(sg_coordinator_loss) link;
     sg_coordinator_life life;
+    bool returns; /* its process is there and takes its place again, whatever on_worker_loss says */
     uint64_t since_ms;
     uint32_t n_fenced; /* ps that acknowledged that it is fenced, and said: */
     uint64_t *lacking; /* [n_groups] lowest step that a slice lacks of it; UINT64_MAX: none said so */
@@ -401,6 +405,8 @@ void sg_coordinator_unpark(sg_coordinator *c, sg_coordinator_parked *call); /* r
 
 /* Answers what can be answered and advances what can advance, until nothing moves. */
 void sg_coordinator_settle(sg_coordinator *c);
+/* A moment that the coordinator's own lateness puts off, though not beyond now. */
+uint64_t sg_coordinator_put_off(const sg_coordinator *c, uint64_t ms, uint64_t late_ms);
 
 /* --- coordinator_who.c ------------------------------------------------------------------------------------------ */
 
@@ -458,6 +464,8 @@ void sg_coordinator_generation_ready(sg_coordinator *c);
 /* Of a call: generation of the incarnation that it names. */
 uint64_t sg_coordinator_generation_of(uint64_t incarnation);
 void sg_coordinator_generation_tick(sg_coordinator *c);
+/* The coordinator itself was late. */
+void sg_coordinator_generation_extend(sg_coordinator *c, uint64_t late_ms);
 bool sg_coordinator_generation_advance(sg_coordinator *c);
 void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_recorded *recorded);
 /* The job makes checkpoints: its first generation is recorded, too. */
@@ -472,6 +480,8 @@ bool sg_coordinator_ps_complete(const sg_coordinator *c);
 /* Lets in every worker that may be let in. */
 void sg_coordinator_ps_admit_all(sg_coordinator *c, uint32_t ps);
 void sg_coordinator_ps_tick(sg_coordinator *c);
+/* The coordinator itself was late. */
+void sg_coordinator_ps_extend(sg_coordinator *c, uint64_t late_ms);
 
 /* --- coordinator_members.c ------------------------------------------------------------------------------------ */
 
@@ -487,7 +497,11 @@ void sg_coordinator_members_recall(sg_coordinator *c, uint32_t worker);
 /* Said hello, did not leave, lease not run out. */
 bool sg_coordinator_members_live(const sg_coordinator_worker *worker);
 uint32_t sg_coordinator_members_n_live(const sg_coordinator *c);
+/* Lets those in again who gave the generation up though no ps is lost. */
+bool sg_coordinator_members_advance(sg_coordinator *c);
 void sg_coordinator_members_tick(sg_coordinator *c);
+/* The coordinator itself was late. */
+void sg_coordinator_members_extend(sg_coordinator *c, uint64_t late_ms);
 
 sg_coordinator_life sg_coordinator_life_of(const sg_coordinator *c, uint32_t worker);
 
@@ -497,6 +511,9 @@ sg_coordinator_life sg_coordinator_life_of(const sg_coordinator *c, uint32_t wor
 void sg_coordinator_losses_lose(sg_coordinator *c, uint32_t worker);
 /* The incarnation of now does nothing more, and did not leave: fences it, and excuses it or holds it back. */
 void sg_coordinator_losses_take(sg_coordinator *c, uint32_t worker);
+/* Its process drops what it has and goes on in the same generation under another incarnation: fences that of now, and
+ * keeps its place in the steps that are frozen. */
+void sg_coordinator_losses_return(sg_coordinator *c, uint32_t worker);
 /* Is a loss held back? Then no step is opened and nobody becomes a member. */
 bool sg_coordinator_losses_held(const sg_coordinator *c);
 /* Of this worker. */

@@ -77,10 +77,11 @@ static void excuse(sg_coordinator *c, const sg_coordinator_life *life)
 }
 
 /* Nothing that it still sends counts, whatever becomes of the steps in which it takes part. */
-static void hold_back(sg_coordinator *c, const sg_coordinator_life *life)
+static void hold_back(sg_coordinator *c, const sg_coordinator_life *life, bool returns)
 {
     sg_coordinator_loss *loss = sg_xcalloc(1, sizeof *loss);
     loss->life = *life;
+    loss->returns = returns;
     loss->since_ms = c->now_ms;
     loss->lacking = sg_xcalloc(c->n_groups, sizeof *loss->lacking);
     for (uint32_t group = 0; group < c->n_groups; group++)
@@ -103,7 +104,20 @@ void sg_coordinator_losses_take(sg_coordinator *c, uint32_t index)
     else if (is_dispensable(c, &life))
         excuse(c, &life);
     else
-        hold_back(c, &life);
+        hold_back(c, &life, false);
+    sg_coordinator_init_gone(c, index);
+}
+
+void sg_coordinator_losses_return(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_life life = sg_coordinator_life_of(c, index);
+    c->workers[index].member = false;
+    if (!life.member)
+        sg_coordinator_steps_fence(c, &life);
+    else if (c->config->update.mode == SG_MODE_SYNC)
+        hold_back(c, &life, true);
+    else
+        sg_coordinator_steps_excuse(c, &life, NULL);
     sg_coordinator_init_gone(c, index);
 }
 
@@ -215,11 +229,17 @@ static void replace(sg_coordinator *c, const sg_coordinator_loss *loss)
 /* A loss that is one no more: excused, or replaced. */
 static bool settle_loss(sg_coordinator *c, const sg_coordinator_loss *loss)
 {
-    if (is_dispensable(c, &loss->life)) {
+    const sg_coordinator_worker *worker = &c->workers[loss->life.worker];
+    bool returns = loss->returns && sg_coordinator_members_live(worker);
+    if (loss->returns && !returns && c->config->on_worker_loss == SG_WORKER_LOSS_ABORT) {
+        abort_job(c, loss->life.worker);
+        return true;
+    }
+    if (!returns && is_dispensable(c, &loss->life)) {
         excuse(c, &loss->life);
         return true;
     }
-    if (!waits_for_the_lost(c) || loss->n_fenced < c->n_ps || !trains(&c->workers[loss->life.worker]))
+    if ((!returns && !waits_for_the_lost(c)) || loss->n_fenced < c->n_ps || !trains(worker))
         return false;
     replace(c, loss);
     return true;
@@ -263,8 +283,10 @@ const char *sg_coordinator_losses_waiting(const sg_coordinator *c, char out[SG_E
         return NULL;
     char name[SG_COORDINATOR_TEXT_BYTES];
     sg_coordinator_worker_name(c, loss->life.worker, name);
-    if (waits_for_the_lost(c)) {
-        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s, which was lost, to come again", name);
+    bool returns = loss->returns && sg_coordinator_members_live(&c->workers[loss->life.worker]);
+    if (returns || waits_for_the_lost(c)) {
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s, which %s, to come again", name,
+                 returns ? "missed a ps" : "was lost");
         return out;
     }
     snprintf(out, SG_ERROR_MESSAGE_BYTES,

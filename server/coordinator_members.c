@@ -95,6 +95,7 @@ static void begin_incarnation(sg_coordinator_worker *worker)
     worker->groups = NULL;
     worker->state = SG_COORDINATOR_WORKER_HELLO;
     worker->declared = worker->given_up = 0;
+    worker->gives_up = false;
     worker->called = worker->asked = worker->resting = worker->member = worker->told = false;
 }
 
@@ -112,6 +113,7 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
         worker->past_lives[worker->n_past_lives++ % SG_COORDINATOR_PAST_LIVES] = (sg_coordinator_past_life){
             .life = worker->life == request->life ? 0 : worker->life, .incarnation = worker->incarnation};
     }
+    worker->returned &= worker->life == request->life;
     free(worker->address);
     worker->address = sg_coordinator_clean(request->address);
     worker->life = request->life;
@@ -133,6 +135,7 @@ void sg_coordinator_members_recall(sg_coordinator *c, uint32_t index)
     begin_incarnation(worker);
     if (is_silent)
         worker->state = SG_COORDINATOR_WORKER_WAITING;
+    worker->returned = false;
     worker->heard_ms = c->now_ms;
     sg_coordinator_parked *call;
     TAILQ_FOREACH(call, &c->parked, link)
@@ -170,10 +173,12 @@ static void fall_behind(sg_coordinator *c, uint32_t index)
     sg_coordinator_order_admit_all(c, index);
 }
 
-/* It never got the answer to its hello, which may have been lost in silence for longer than a lease. */
-static bool was_answered_in_vain(const sg_coordinator_worker *worker)
+/* It lost nothing but its place: it never got the answer to its hello, which may have been lost in silence for longer
+ * than a lease, or it has dropped all that it had, because it missed a ps. */
+static bool may_have_another(const sg_coordinator_worker *worker, const Shardgrad__V1__HelloRequest *request)
 {
-    return worker->state == SG_COORDINATOR_WORKER_LOST && !worker->called;
+    return worker->state == SG_COORDINATOR_WORKER_LOST &&
+           (!worker->called || (request->gives_up != 0 && request->gives_up == worker->incarnation));
 }
 
 /* False: the call was failed. */
@@ -191,7 +196,7 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *re
         sg_coordinator_fail(c, call, SG_FENCED, "%s has taken the index of this process: end", name);
         return false;
     }
-    if (worker->life != request->life || was_answered_in_vain(worker)) {
+    if (worker->life != request->life || may_have_another(worker, request)) {
         if (sg_coordinator_orders_full(c)) {
             sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
             return false;
@@ -230,6 +235,16 @@ static bool knows_more(const sg_coordinator *c, const Shardgrad__V1__HelloReques
     return more && !sg_coordinator_save_due(c) && sg_coordinator_generation_may_follow(c); /* else the records know */
 }
 
+/* It missed a ps and dropped what it had, where no generation has begun since. Where a ps is lost one will, and answers
+ * its hello; where all are there, because only ps 0 stood still or the network did, it is let in again in this one. If
+ * that helps it no step further it keeps no lease: others must not wait for it for ever. */
+static bool gives_up_now(const sg_coordinator *c, const sg_coordinator_worker *worker,
+                         const Shardgrad__V1__HelloRequest *request)
+{
+    return request->generation >= c->generation && worker->state == SG_COORDINATOR_WORKER_JOINED &&
+           (request->gives_up == 0 || request->gives_up == worker->incarnation);
+}
+
 void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
 {
     sg_error err;
@@ -249,17 +264,60 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
     }
     if (knows_more(c, request))
         sg_coordinator_generation_next(c, request->generation, "a worker knows of a later generation");
-    bool gave_up = request->generation >= c->generation && is_known(c, request);
     if (!accept_life(c, request, call))
         return;
     sg_coordinator_worker *worker = &c->workers[request->worker];
-    if (!gave_up)
-        worker->heard_ms = c->now_ms; /* one that is done with this generation keeps no lease in it */
+    bool gives_up = gives_up_now(c, worker, request);
+    if (gives_up && !worker->gives_up)
+        worker->gave_up_ms = c->now_ms;
+    worker->gives_up = gives_up && request->gives_up != 0;
+    if (!gives_up || (worker->gives_up && !worker->returned))
+        worker->heard_ms = c->now_ms;
     sg_coordinator_park(c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_HELLO,
                                                     .call = call,
                                                     .worker = request->worker,
-                                                    .after = gave_up ? c->generation : 0,
+                                                    .after = gives_up ? c->generation : 0,
                                                     .incarnation = worker->incarnation});
+}
+
+static bool all_ps_heard_since(const sg_coordinator *c, uint64_t ms)
+{
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (c->ps[i].heard_ms <= ms)
+            return false;
+    }
+    return sg_coordinator_ps_complete(c);
+}
+
+/* It keeps its life, and its place in the steps that are frozen. */
+static void let_in_again(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_worker *worker = &c->workers[index];
+    sg_coordinator_log(c, SG_LOG_INFO, "returns", "worker=%" PRIu32 " was=%" PRIx64, index, worker->incarnation);
+    sg_coordinator_losses_return(c, index);
+    sg_coordinator_members_recall(c, index);
+    worker->returned = true;
+    sg_coordinator_order_admit_all(c, index);
+    sg_coordinator_parked *call;
+    TAILQ_FOREACH(call, &c->parked, link)
+    {
+        if (call->kind == SG_COORDINATOR_PARKED_HELLO && call->worker == index)
+            call->after = 0;
+    }
+}
+
+bool sg_coordinator_members_advance(sg_coordinator *c)
+{
+    bool moved = false;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        const sg_coordinator_worker *worker = &c->workers[i];
+        if (!worker->gives_up || worker->returned || worker->state != SG_COORDINATOR_WORKER_JOINED ||
+            !all_ps_heard_since(c, worker->gave_up_ms) || sg_coordinator_orders_full(c))
+            continue;
+        let_in_again(c, i);
+        moved = true;
+    }
+    return moved;
 }
 
 static void reply_hello(sg_coordinator *c, const sg_coordinator_parked *call)
@@ -393,15 +451,26 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
 
 /* --- leases ----------------------------------------------------------------------------------------------------- */
 
+void sg_coordinator_members_extend(sg_coordinator *c, uint64_t late_ms)
+{
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        c->workers[i].heard_ms = sg_coordinator_put_off(c, c->workers[i].heard_ms, late_ms);
+        c->workers[i].gave_up_ms = sg_coordinator_put_off(c, c->workers[i].gave_up_ms, late_ms);
+    }
+}
+
 void sg_coordinator_members_tick(sg_coordinator *c)
 {
     for (uint32_t i = 0; i < c->n_workers && !c->over; i++) {
         sg_coordinator_worker *worker = &c->workers[i];
         uint64_t silent_ms = c->now_ms - worker->heard_ms;
-        if (worker->state == SG_COORDINATOR_WORKER_JOINED && silent_ms >= c->config->lease_ms)
-            sg_coordinator_losses_lose(c, i);
         /* No heartbeats come before hello is answered: only its repeats, when the parked one was answered. */
-        if (worker->state == SG_COORDINATOR_WORKER_HELLO && silent_ms >= c->config->lease_ms + c->config->park_ms) {
+        bool says_hello = worker->state == SG_COORDINATOR_WORKER_HELLO || worker->gives_up;
+        if (silent_ms < c->config->lease_ms + (says_hello ? c->config->park_ms : 0))
+            continue;
+        if (worker->state == SG_COORDINATOR_WORKER_JOINED) {
+            sg_coordinator_losses_lose(c, i);
+        } else if (worker->state == SG_COORDINATOR_WORKER_HELLO) {
             worker->state = SG_COORDINATOR_WORKER_WAITING;
             sg_coordinator_end_consider(c);
         }

@@ -199,6 +199,12 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
     sg_coordinator_reply(c, call, &response.base);
 }
 
+void sg_coordinator_ps_extend(sg_coordinator *c, uint64_t late_ms)
+{
+    for (uint32_t i = 0; i < c->n_ps; i++)
+        c->ps[i].heard_ms = sg_coordinator_put_off(c, c->ps[i].heard_ms, late_ms);
+}
+
 void sg_coordinator_ps_tick(sg_coordinator *c)
 {
     for (uint32_t i = 0; i < c->n_ps; i++) {

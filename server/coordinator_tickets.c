@@ -280,6 +280,7 @@ static void take_report(sg_coordinator *c, sg_coordinator_worker *worker, const 
     if (request->finished <= progress->finished || request->finished > progress->granted)
         return;
     progress->finished = request->finished;
+    worker->returned = false;
     sg_coordinator_members_report(c, worker, request->loss, request->examples);
     if (!is_async(c))
         sg_coordinator_steps_finished(c, request->group, sg_coordinator_index(c, worker), request->finished);

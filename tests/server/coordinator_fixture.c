@@ -284,15 +284,21 @@ rig_call *rig_report(rig *r, uint32_t ps, const Shardgrad__V1__PsReport *report,
 
 /* --- workers ------------------------------------------------------------------------------------------------- */
 
-rig_call *rig_hello(rig *r, uint32_t worker, uint64_t life)
+Shardgrad__V1__HelloRequest rig_hello_request(const rig *r, uint32_t worker, uint64_t life)
 {
-    char address[32];
-    snprintf(address, sizeof address, "node%u:%u", worker, (unsigned)life);
     Shardgrad__V1__HelloRequest request = SHARDGRAD__V1__HELLO_REQUEST__INIT;
     request.protocol_version = 1;
     request.job = r->config->job;
     request.worker = worker;
     request.life = life;
+    return request;
+}
+
+rig_call *rig_hello(rig *r, uint32_t worker, uint64_t life)
+{
+    char address[32];
+    snprintf(address, sizeof address, "node%u:%u", worker, (unsigned)life);
+    Shardgrad__V1__HelloRequest request = rig_hello_request(r, worker, life);
     request.address = address;
     return rig_hello_with(r, &request);
 }

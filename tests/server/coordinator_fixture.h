@@ -70,6 +70,8 @@ rig_call *rig_report(rig *r, uint32_t ps, const Shardgrad__V1__PsReport *report,
 void rig_acknowledge(rig *r, uint32_t ps, sg_status status, const char *message);
 
 rig_call *rig_hello(rig *r, uint32_t worker, uint64_t life);
+/* A hello of this rig's job, to be changed; it points into the rig. */
+Shardgrad__V1__HelloRequest rig_hello_request(const rig *r, uint32_t worker, uint64_t life);
 rig_call *rig_hello_with(rig *r, const Shardgrad__V1__HelloRequest *request);
 /* Hello that is answered; returns the incarnation. */
 uint64_t rig_join(rig *r, uint32_t worker, uint64_t life);
@@ -85,9 +87,9 @@ rig_call *rig_heartbeat(rig *r, uint64_t incarnation);
 rig_call *rig_heartbeat_with(rig *r, const Shardgrad__V1__HeartbeatRequest *request);
 /* pushed: of group 0; UINT64_MAX: no progress is given. */
 rig_call *rig_leave(rig *r, uint64_t incarnation, uint64_t pushed);
-/* With a report of the last step. */
 /* It began to push up to a step that it did not push whole. */
 rig_call *rig_leave_begun(rig *r, uint64_t incarnation, uint64_t pushed, uint64_t begun);
+/* With a report of the last step. */
 rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float loss, uint64_t examples);
 rig_call *rig_save(rig *r, uint64_t id);
 /* The Cut that ps 0 was ordered last; asserts that there is one. */

@@ -119,6 +119,8 @@ static void send_hello(garbage *g)
     request.job = odd(g, 20) ? text(g) : g->config->job;
     request.worker = odd(g, 20) ? (uint32_t)number(g, N_WORKERS) : g->worker;
     request.life = odd(g, 30) ? number(g, 9) : 100 + g->worker;
+    request.generation = odd(g, 10) ? number(g, 3) : 0;
+    request.gives_up = incarnation(g);
     request.address = text(g);
     Shardgrad__V1__Setting setting = SHARDGRAD__V1__SETTING__INIT, *list = &setting;
     setting.key = text(g);

@@ -12,11 +12,7 @@ static const char *const two_ps[] = {"ps=[\"127.0.0.1:0\",\"127.0.0.1:0\"]", NUL
 /* Says hello again in generation 2; returns the incarnation. */
 static uint64_t come_again(rig *r, uint32_t worker, uint64_t life, uint64_t given_up)
 {
-    Shardgrad__V1__HelloRequest hello = SHARDGRAD__V1__HELLO_REQUEST__INIT;
-    hello.protocol_version = 1;
-    hello.job = r->config->job;
-    hello.worker = worker;
-    hello.life = life;
+    Shardgrad__V1__HelloRequest hello = rig_hello_request(r, worker, life);
     hello.generation = given_up;
     rig_call *call = rig_hello_with(r, &hello);
     cr_assert_eq(call->status, SG_OK, "%s", call->text);
@@ -132,10 +128,7 @@ Test(coordinator_generation, who_has_given_a_generation_up_is_answered_in_the_ne
     rig_init(&r, two_ps);
     rig_register_all(&r);
     uint64_t worker = rig_join(&r, 0, 7);
-    Shardgrad__V1__HelloRequest hello = SHARDGRAD__V1__HELLO_REQUEST__INIT;
-    hello.protocol_version = 1;
-    hello.job = r.config->job;
-    hello.life = 7;
+    Shardgrad__V1__HelloRequest hello = rig_hello_request(&r, 0, 7);
     hello.generation = 1;
     rig_call *waits = rig_hello_with(&r, &hello);
     cr_assert(rig_waits(waits));
@@ -153,12 +146,114 @@ Test(coordinator_generation, a_coordinator_that_was_started_anew_goes_beyond_wha
     rig_init(&r, two_ps);
     rig_register_all(&r);
     cr_assert_eq(come_again(&r, 0, 7, 4) >> 32, 5);
-    Shardgrad__V1__HelloRequest hello = SHARDGRAD__V1__HELLO_REQUEST__INIT;
-    hello.protocol_version = 1;
-    hello.job = r.config->job;
-    hello.worker = 1;
-    hello.life = 8;
+    Shardgrad__V1__HelloRequest hello = rig_hello_request(&r, 1, 8);
     hello.generation = UINT64_MAX;
     rig_failed(rig_hello_with(&r, &hello), SG_INVALID, "generation 18446744073709551615");
     rig_deinit(&r);
+}
+
+/* --- one that gives a generation up in which nobody is lost ----------------------------------------------------- */
+
+static rig_call *give_up(rig *r, uint32_t worker, uint64_t incarnation)
+{
+    Shardgrad__V1__HelloRequest hello = rig_hello_request(r, worker, 1000 + worker);
+    hello.generation = incarnation >> 32;
+    hello.gives_up = incarnation;
+    return rig_hello_with(r, &hello);
+}
+
+/* Two workers compute a step; then nobody hears of ps 0 for longer than a lease, and its clock goes on at once. */
+static void train_and_stand_still(rig *r, uint64_t workers[2], const char *loss)
+{
+    rig_init(r, (const char *const[]){two_ps[0], loss, NULL});
+    rig_start(r, 2, workers);
+    rig_call *first = rig_ticket(r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(r, workers[1], 0, 0, 0));
+    rig_granted(first);
+    for (uint32_t ps = 0; ps < 2; ps++) { /* nobody had pushed anything */
+        static Shardgrad__V1__Lacking none = SHARDGRAD__V1__LACKING__INIT, *list[] = {&none};
+        r->acknowledgement[ps].lacking = list;
+        r->acknowledgement[ps].n_lacking = 1;
+    }
+    rig_pass(r, 200);
+    r->now_ms += 2 * r->config->lease_ms;
+    r->tick_ms = r->now_ms - r->now_ms % 100;
+}
+
+/* Whatever on_worker_loss says: nobody is lost. */
+static void stands_still_and_goes_on(const char *loss)
+{
+    rig r;
+    uint64_t workers[2];
+    train_and_stand_still(&r, workers, loss);
+    rig_call *hello[2] = {give_up(&r, 0, workers[0]), give_up(&r, 1, workers[1])};
+    cr_assert(rig_waits(hello[0]), "a ps may be lost after all");
+    rig_pass(&r, 500);
+    rig_register_all(&r);
+    for (uint32_t i = 0; i < 2; i++) {
+        cr_assert_eq(hello[i]->status, SG_OK, "%s", hello[i]->text);
+        uint64_t again = ((const Shardgrad__V1__HelloResponse *)hello[i]->body)->incarnation;
+        cr_assert_neq(again, workers[i]);
+        cr_assert_eq(again >> 32, 1, "the generation goes on");
+        cr_assert_eq(give_up(&r, i, workers[i])->status, SG_OK, "a repeat gets the same answer");
+        workers[i] = again;
+        rig_declare(&r, again);
+    }
+    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
+    const Shardgrad__V1__TicketResponse *ticket = rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+    cr_assert_eq(ticket->step->step, 0, "nobody is excused from what they began");
+    cr_assert_eq(ticket->size, 2);
+    cr_assert_eq(rig_granted(first)->step->step, 0);
+    cr_assert_not(rig_logged(&r, "lost worker"), "%s", r.log);
+    rig_deinit(&r);
+}
+
+Test(coordinator_generation, a_coordinator_that_stood_still_lets_those_who_missed_it_take_their_places_again)
+{
+    stands_still_and_goes_on("on_worker_loss=continue");
+    stands_still_and_goes_on("on_worker_loss=wait");
+    stands_still_and_goes_on("on_worker_loss=abort");
+}
+
+/* Its way to a ps is broken: others must not wait for it for ever. */
+Test(coordinator_generation, one_that_gives_up_again_before_it_finished_a_step_is_lost)
+{
+    rig r;
+    uint64_t workers[2];
+    train_and_stand_still(&r, workers, "on_worker_loss=continue");
+    rig_call *hello = give_up(&r, 1, workers[1]);
+    rig_pass(&r, 500);
+    rig_register_all(&r);
+    uint64_t again = ((const Shardgrad__V1__HelloResponse *)hello->body)->incarnation;
+    rig_declare(&r, again);
+    cr_assert_eq(rig_granted(rig_ticket(&r, again, 0, 0, 0))->step->step, 0);
+    hello = give_up(&r, 1, again);
+    for (unsigned second = 0; second < 10; second++) {
+        rig_live(&r, 1000, (const uint64_t[]){workers[0], 0});
+        if (!rig_waits(hello))
+            hello = give_up(&r, 1, again);
+    }
+    cr_assert(rig_logged(&r, "lost worker=1"), "%s", r.log);
+    cr_assert(rig_logged(&r, "excused worker=1"), "%s", r.log);
+    cr_assert_eq(hello->status, SG_OK, "it may come again as one who joins: %s", hello->text);
+    rig_deinit(&r);
+}
+
+Test(coordinator_generation, one_whose_place_is_kept_and_that_does_not_come_is_lost_as_any_other)
+{
+    static const char *const losses[] = {"on_worker_loss=continue", "on_worker_loss=abort"};
+    for (uint32_t i = 0; i < 2; i++) {
+        rig r;
+        uint64_t workers[2];
+        train_and_stand_still(&r, workers, losses[i]);
+        give_up(&r, 1, workers[1]);
+        rig_pass(&r, 500);
+        rig_register_all(&r);
+        rig_live(&r, 2 * r.config->lease_ms, (const uint64_t[]){workers[0], 0});
+        if (i == 0)
+            cr_assert(rig_logged(&r, "excused worker=1"), "%s", r.log);
+        else
+            rig_failed(rig_heartbeat(&r, workers[0]), SG_PEER_LOST, "worker 1 (node1:1001)");
+        rig_deinit(&r);
+    }
 }

@@ -24,11 +24,7 @@ static rig_call *ask(uint32_t worker, uint64_t received)
 
 static rig_call *hello_late(uint32_t worker)
 {
-    Shardgrad__V1__HelloRequest request = SHARDGRAD__V1__HELLO_REQUEST__INIT;
-    request.protocol_version = 1;
-    request.job = r.config->job;
-    request.worker = worker;
-    request.life = 1000 + worker;
+    Shardgrad__V1__HelloRequest request = rig_hello_request(&r, worker, 1000 + worker);
     request.late = workers[worker];
     return rig_hello_with(&r, &request);
 }

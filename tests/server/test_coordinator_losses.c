@@ -246,12 +246,8 @@ Test(coordinator_losses, a_hello_after_an_incarnation_is_let_in_only_while_the_i
     uint64_t workers[3] = {0};
     begin(&r, NULL, workers);
     live_alone(&r, workers[0], 6000);
-    Shardgrad__V1__HelloRequest request = SHARDGRAD__V1__HELLO_REQUEST__INIT;
-    request.protocol_version = 1;
-    request.job = r.config->job;
-    request.worker = 1;
+    Shardgrad__V1__HelloRequest request = rig_hello_request(&r, 1, 2000);
     request.address = (char *)"node1:1001";
-    request.life = 2000;
     request.after = workers[1];
     cr_assert_eq(rig_hello_with(&r, &request)->status, SG_OK);
     cr_assert_eq(rig_hello_with(&r, &request)->status, SG_OK, "a repeat");

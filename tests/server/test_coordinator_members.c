@@ -133,10 +133,8 @@ Test(coordinator_members, a_hello_of_another_job_version_or_index_is_refused_by_
     rig r;
     rig_init(&r, (const char *[]){"max_workers=4", NULL});
     rig_register_all(&r);
-    Shardgrad__V1__HelloRequest hello = SHARDGRAD__V1__HELLO_REQUEST__INIT;
-    hello.protocol_version = 1;
+    Shardgrad__V1__HelloRequest hello = rig_hello_request(&r, 0, 5);
     hello.job = (char *)"other";
-    hello.life = 5;
     rig_failed(rig_hello_with(&r, &hello), SG_MISMATCH, "job 'other'");
     hello.job = r.config->job;
     hello.worker = 4;

@@ -35,11 +35,7 @@ static sg_checkpoint_manifest a_manifest(const rig *r)
 
 static rig_call *hello_again(rig *r, uint32_t worker, uint64_t life)
 {
-    Shardgrad__V1__HelloRequest hello = SHARDGRAD__V1__HELLO_REQUEST__INIT;
-    hello.protocol_version = 1;
-    hello.job = r->config->job;
-    hello.worker = worker;
-    hello.life = life;
+    Shardgrad__V1__HelloRequest hello = rig_hello_request(r, worker, life);
     hello.generation = 1;
     return rig_hello_with(r, &hello);
 }

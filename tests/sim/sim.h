@@ -70,6 +70,7 @@ typedef enum sim_fault_kind {
     SIM_FAULT_STOP_PS,     /* it is told to stop */
     SIM_FAULT_RESTART_PS,  /* it vanishes and starts anew at once, before anything was declared */
     SIM_FAULT_RECOVER_PS,  /* it vanishes at any time, and starts anew a while later: `again_ms` */
+    SIM_FAULT_PAUSE_PS,    /* it stands still for `again_ms` */
     SIM_N_FAULTS,
 } sim_fault_kind;
 
@@ -78,7 +79,7 @@ typedef struct sim_fault {
     uint32_t target;
     uint64_t at_ms;
     uint64_t revive_ms; /* KILL_WORKER: its index comes again so long after; 0: never */
-    uint64_t again_ms;  /* RECOVER_PS: so long after */
+    uint64_t again_ms;  /* RECOVER_PS: so long after; PAUSE_PS: for so long */
     bool happened;
     sim_phase phase;  /* KILL_WORKER: where its process was */
     uint32_t process; /* KILL_WORKER */
@@ -154,6 +155,8 @@ typedef struct sim_ps {
     sim *world;
     uint64_t told_life;       /* that it registers with: another than that of the process when ps 0 was started anew */
     uint64_t load_generation; /* of the load under way */
+    uint64_t still_until_ms;  /* it stands still, or did, */
+    uint64_t ticked_ms;
     bool running;
     uint64_t life;
     sg_store *store;
@@ -208,6 +211,7 @@ typedef struct sim_clock {
     bool from_zero;         /* it began at 0; else */
     uint64_t start_at_most; /* it began no higher */
 } sim_clock;
+
 /* What the ps wrote for one cut. */
 typedef struct sim_set {
     uint64_t generation, number;
@@ -259,6 +263,7 @@ struct sim {
     bool hellos[SIM_MAX_INCARNATIONS + 1];
     sim_step_record steps[SIM_MAX_GROUPS][SIM_MAX_STEPS];
     sim_slice_record slices[SIM_MAX_SLICES];
+    sg_workers returned; /* that were let in again, and have the place of their last incarnation */
     sim_clock clocks[SIM_MAX_GROUPS][SIM_MAX_INCARNATIONS + 1]; /* by counter of the incarnation */
     sim_set sets[SIM_MAX_SETS];                                 /* by the cut's number - 1 */
     sg_checkpoint_set pending_set;                              /* whose manifest is being written */
@@ -298,6 +303,9 @@ void sim_answer(sim *s, sim_arrival *arrival, sg_status status, const char *text
 
 void sim_ps_start(sim *s, uint32_t ps);
 void sim_ps_stop(sim *s, uint32_t ps);
+void sim_ps_pause(sim *s, uint32_t ps, uint64_t for_ms);
+/* It stands still: what happens to it happens when it goes on. */
+bool sim_ps_put_off(sim *s, const sim_ps *ps, const sim_event *event);
 void sim_ps_kill(sim *s, uint32_t ps);
 void sim_ps_arrive(sim *s, sim_arrival *arrival);
 void sim_ps_gone(sim *s, sim_arrival *arrival); /* its caller has given it up */
@@ -342,8 +350,8 @@ void sim_oracle_cancelled(sim *s, const sim_call *push);
 void sim_oracle_ordered(sim *s, uint32_t ps, const Shardgrad__V1__OrderRequest *order);
 void sim_oracle_left(sim *s, uint64_t incarnation);
 void sim_oracle_look(sim *s, uint32_t ps);
-/* A generation begins, at these steps of each group; NULL: at the beginning. */
-void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manifest *manifest);
+/* A generation begins, from this checkpoint; NULL: at the beginning. */
+void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manifest *manifest, const sim_set *set);
 void sim_oracle_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version, const float *values);
 
 #endif

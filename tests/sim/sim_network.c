@@ -51,9 +51,18 @@ static void hand_back(sim *s, sim_call *call, sg_status status, const char *text
         sim_ps_ordered(s, call, status, text, reply);
 }
 
+/* The process that waits for an answer to this call; NULL: a worker. */
+static const sim_ps *caller_of(const sim *s, const sim_call *call)
+{
+    return call->sender == SIM_FROM_WORKER ? NULL : &s->ps[call->sender == SIM_FROM_PS ? call->from : 0];
+}
+
 static void on_reply(sim *s, const sim_event *event)
 {
     sim_arrival *arrival = event->subject;
+    const sim_ps *caller = caller_of(s, arrival->call);
+    if (caller != NULL && sim_ps_put_off(s, caller, event))
+        return;
     hand_back(s, arrival->call, arrival->status, arrival->text, arrival->reply, arrival->data);
 }
 
@@ -61,6 +70,9 @@ static void on_deadline(sim *s, const sim_event *event)
 {
     sim_call *call = event->subject;
     char text[64];
+    const sim_ps *caller = caller_of(s, call);
+    if (caller != NULL && sim_ps_put_off(s, caller, event))
+        return;
     if (event->number == SG_TIMEOUT && call->lost)
         link_of(s, call)->n_silent--;
     if (!call->settled)
@@ -120,6 +132,8 @@ static void on_arrival(sim *s, const sim_event *event)
 {
     sim_call *call = event->subject;
     const sim_ps *ps = &s->ps[call->to];
+    if (sim_ps_put_off(s, ps, event))
+        return;
     if (!ps->running || (call->to_coordinator && ps->coordinator == NULL)) {
         sim_at(s, s->now_ms + 1 + sim_below(s, REFUSED_MS), on_deadline, call, SG_UNAVAILABLE);
         return;

@@ -83,7 +83,8 @@ void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__Ticket
         check_alone(s, record, incarnation, step->step);
     if (!sg_workers_has(&members, index) || ticket->rank != sg_workers_rank(&members, index))
         sim_fail(s, "worker %" PRIu32 " got rank %" PRIu32 " of a step of others", index, ticket->rank);
-    bool handed_on = s->scenario.on_loss == SG_WORKER_LOSS_WAIT && incarnation > record->incarnations[index];
+    bool handed_on = (s->scenario.on_loss == SG_WORKER_LOSS_WAIT || sg_workers_has(&s->returned, index)) &&
+                     incarnation > record->incarnations[index];
     if (record->incarnations[index] != 0 && record->incarnations[index] != incarnation && !handed_on)
         sim_fail(s, "group %" PRIu32 ", step %" PRIu64 " was given to two lives of worker %" PRIu32, step->group,
                  step->step, index);
@@ -401,11 +402,21 @@ void sim_oracle_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version
 
 /* --- generations ------------------------------------------------------------------------------------------------ */
 
-void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manifest *manifest)
+/* Async: integers were subtracted, so that what counted is what is missing. */
+static void take_back(sim_slice_record *record, uint32_t slice, const sim_set *set)
+{
+    record->n_counted = set == NULL ? 0 : set->steps[slice];
+    for (uint32_t i = 0; i < SIM_SLICE_ELEMS; i++)
+        record->expected[i] = set == NULL ? 0 : (double)set->values[slice][i] - (double)sim_oracle_initial(slice, i);
+}
+
+void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manifest *manifest, const sim_set *set)
 {
     s->generation = generation;
     memset(s->indices, 0, sizeof s->indices);
     memset(s->hellos, 0, sizeof s->hellos);
+    memset(s->clocks, 0, sizeof s->clocks);
+    s->returned = (sg_workers){0};
     for (uint32_t group = 0; group < s->scenario.n_groups; group++) {
         uint64_t first = manifest == NULL ? 0 : manifest->steps[group];
         for (uint64_t step = first; step < SIM_MAX_STEPS; step++)
@@ -413,8 +424,8 @@ void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manif
     }
     for (uint32_t i = 0; s->plan != NULL && i < s->plan->n_slices; i++) {
         sim_slice_record *record = &s->slices[i];
-        bool frozen = s->plan->slices[i].variable == SIM_FROZEN_VARIABLE;
-        uint64_t step = manifest == NULL || frozen ? 0 : manifest->steps[s->plan->slices[i].group];
+        uint64_t step = manifest == NULL ? 0 : set->steps[i];
+        take_back(record, i, manifest == NULL ? NULL : set);
         record->newest = step;
         for (uint64_t version = manifest == NULL ? 0 : step + 1; version <= SIM_MAX_STEPS; version++)
             record->known[version] = false;

@@ -12,6 +12,7 @@
 
 #define TICK_MS      100u
 #define TICK_LATE_MS 30u
+#define STILL_MS     500u
 #define HELD_BYTES   (20u << 10) /* one message and what is counted beside it */
 #define SILENCE_MS   300u        /* a parked call is answered by a tick: so much later at most */
 
@@ -122,8 +123,10 @@ void sim_ps_drain(sim *s, sim_ps *ps)
             break;
         case SG_COORDINATOR_LOG:
             sim_trace(s, "coordinator: %s %s", action.event, action.text);
+            if (strcmp(action.event, "returns") == 0)
+                sg_workers_add(&s->returned, (uint32_t)strtoul(strchr(action.text, '=') + 1, NULL, 10));
             if (!s->scenario.saves && strcmp(action.event, "generation") == 0) /* nothing else tells of it */
-                sim_oracle_roll_back(s, 1 + strtoull(strchr(action.text, '=') + 1, NULL, 10), NULL);
+                sim_oracle_roll_back(s, 1 + strtoull(strchr(action.text, '=') + 1, NULL, 10), NULL, NULL);
             break;
         case SG_COORDINATOR_END:
             s->job_ended = true;
@@ -393,6 +396,8 @@ void sim_ps_gone(sim *s, sim_arrival *arrival)
 static void check_silence(sim *s, const sim_ps *ps)
 {
     size_t n = 0;
+    if (s->now_ms <= ps->still_until_ms + SILENCE_MS)
+        return;
     for (size_t i = 0; i < s->n_waiting; i++) {
         sim_arrival *arrival = s->waiting[i];
         if (arrival->answered)
@@ -427,8 +432,11 @@ static void on_tick(sim *s, const sim_event *event)
 {
     sim_ps *ps = event->subject;
     uint32_t index = (uint32_t)(ps - s->ps);
-    if (!ps->running || ps->life != event->number)
+    if (!ps->running || ps->life != event->number || sim_ps_put_off(s, ps, event))
         return;
+    if (s->now_ms > ps->ticked_ms + STILL_MS) /* as the registrar does */
+        ps->accepted_ms = s->now_ms;
+    ps->ticked_ms = s->now_ms;
     sg_store_tick(ps->store, s->now_ms);
     if (ps->coordinator != NULL) {
         sg_coordinator_tick(ps->coordinator, s->now_ms);
@@ -444,7 +452,11 @@ static void on_tick(sim *s, const sim_event *event)
 void sim_ps_start(sim *s, uint32_t index)
 {
     sim_ps *ps = &s->ps[index];
-    *ps = (sim_ps){.world = s, .running = true, .life = 1 + index + 16 * ++s->n_lives, .accepted_ms = s->now_ms};
+    *ps = (sim_ps){.world = s,
+                   .running = true,
+                   .life = 1 + index + 16 * ++s->n_lives,
+                   .accepted_ms = s->now_ms,
+                   .ticked_ms = s->now_ms};
     ps->store = sg_store_create(&(sg_store_options){.ps = index,
                                                     .mode = s->scenario.async ? SG_MODE_ASYNC : SG_MODE_SYNC,
                                                     .rule = s->config->update.rule,
@@ -483,4 +495,18 @@ void sim_ps_stop(sim *s, uint32_t index)
         sg_coordinator_stop(ps->coordinator, s->now_ms);
         sim_ps_drain(s, ps);
     }
+}
+
+void sim_ps_pause(sim *s, uint32_t index, uint64_t for_ms)
+{
+    sim_trace(s, "ps %u stands still for %" PRIu64 " ms", index, for_ms);
+    s->ps[index].still_until_ms = s->now_ms + for_ms;
+}
+
+bool sim_ps_put_off(sim *s, const sim_ps *ps, const sim_event *event)
+{
+    if (!ps->running || s->now_ms >= ps->still_until_ms)
+        return false;
+    sim_at(s, ps->still_until_ms, event->run, event->subject, event->number);
+    return true;
 }

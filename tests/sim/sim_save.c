@@ -87,7 +87,7 @@ static void report(sim *s, sim_ps *ps, sg_status status, const char *message)
 static void on_part_written(sim *s, const sim_event *event)
 {
     sim_ps *ps = event->subject;
-    if (!ps->running || ps->life != event->number)
+    if (!ps->running || ps->life != event->number || sim_ps_put_off(s, ps, event))
         return;
     sg_error err = {.message = "the disk is full"};
     const sg_store_cut cut = cut_of(ps);
@@ -153,7 +153,7 @@ static void check_set(sim *s, const sg_checkpoint_manifest *manifest, uint64_t n
 static void on_manifest_written(sim *s, const sim_event *event)
 {
     sim_ps *ps = event->subject;
-    if (!ps->running || ps->life != event->number)
+    if (!ps->running || ps->life != event->number || sim_ps_put_off(s, ps, event))
         return;
     bool full = is_full(s) || s->pending_set.generation != s->generation;
     if (!full) {
@@ -212,12 +212,12 @@ void sim_save_judge(sim *s)
 static void on_record_written(sim *s, const sim_event *event)
 {
     sim_ps *ps = event->subject;
-    if (!ps->running || ps->life != event->number || ps->ended)
+    if (!ps->running || ps->life != event->number || ps->ended || sim_ps_put_off(s, ps, event))
         return;
-    const sg_checkpoint_manifest *from = s->has_set && !s->scenario.async ? &s->newest_manifest : NULL;
+    const sg_checkpoint_manifest *from = s->has_set ? &s->newest_manifest : NULL;
     s->n_generations++;
     sim_trace(s, "generation %" PRIu64 " begins at %" PRIu64, s->n_generations, from == NULL ? 0 : from->set.iteration);
-    sim_oracle_roll_back(s, s->n_generations, from);
+    sim_oracle_roll_back(s, s->n_generations, from, s->newest_set);
     sg_coordinator_on_recorded(ps->coordinator, s->now_ms,
                                &(sg_coordinator_recorded){.why = "", .generation = s->n_generations, .manifest = from});
     sim_ps_drain(s, ps);
@@ -250,7 +250,7 @@ static void on_loaded(sim *s, const sim_event *event)
     sim_ps *ps = event->subject;
     sg_error err = {.message = ""};
     sg_status status = SG_OK;
-    if (!ps->running || ps->life != event->number)
+    if (!ps->running || ps->life != event->number || sim_ps_put_off(s, ps, event))
         return;
     for (uint32_t place = 0; place < sg_store_n_slices(ps->store) && status == SG_OK; place++)
         status = sg_store_fill(ps->store, ps->load_generation, place, read_slice, s, &err);

@@ -117,6 +117,10 @@ static sim_fault choose_fault(sim *s)
         fault.target = (uint32_t)sim_below(s, scenario->n_ps);
         fault.again_ms = sim_below(s, 4000);
         break;
+    case SIM_FAULT_PAUSE_PS:
+        fault.target = (uint32_t)sim_below(s, scenario->n_ps);
+        fault.again_ms = 1 + sim_below(s, 5000);
+        break;
     case SIM_N_FAULTS:
         break;
     }
@@ -236,7 +240,7 @@ static void on_recover(sim *s, const sim_event *event)
 static void recover_ps(sim *s, sim_fault *fault)
 {
     const sim_ps *ps = &s->ps[fault->target];
-    if (!s->scenario.saves || s->scenario.async || !ps->running || ps->ended || ps->stopping)
+    if (!s->scenario.saves || !ps->running || ps->ended || ps->stopping)
         return;
     fault->happened = true;
     sim_ps_kill(s, fault->target);
@@ -272,6 +276,10 @@ static void on_fault(sim *s, const sim_event *event)
         break;
     case SIM_FAULT_RECOVER_PS:
         recover_ps(s, fault);
+        break;
+    case SIM_FAULT_PAUSE_PS:
+        fault->happened = ps->running && !ps->ended;
+        sim_ps_pause(s, fault->target, fault->again_ms);
         break;
     case SIM_N_FAULTS:
         break;
@@ -488,6 +496,16 @@ static void judge_recovered(sim *s, const sim_fault *fault)
                  sg_status_name(s->job_status), s->job_text);
 }
 
+/* It is as if nothing had been. Where nothing can be restored one that does not answer for a lease is taken for dead,
+ * and ps 0 by others, too: judge_names sees that they say so. */
+static void judge_paused_ps(sim *s, const sim_fault *fault)
+{
+    if (fault->again_ms < s->config->lease_ms / 2)
+        judge_calm(s);
+    else if (s->scenario.saves)
+        judge_recovered(s, fault);
+}
+
 static void judge_stopped_ps(sim *s)
 {
     if (s->job_ended && s->job_status != SG_OK)
@@ -539,6 +557,9 @@ void sim_scenario_judge(sim *s)
         break;
     case SIM_FAULT_RECOVER_PS:
         judge_recovered(s, fault);
+        break;
+    case SIM_FAULT_PAUSE_PS:
+        judge_paused_ps(s, fault);
         break;
     case SIM_N_FAULTS:
         break;

@@ -31,6 +31,7 @@ void sg_session_hello_ask(sg_session *session, sg_session_task *task)
     hello.address = session->address;
     const bool goes_on = session->after != 0 || session->late != 0;
     hello.generation = session->hello == NULL || goes_on ? 0 : session->hello->generation;
+    hello.gives_up = hello.generation == 0 ? 0 : session->hello->incarnation;
     hello.after = session->after;
     hello.late = session->late;
     sg_session_request_add(session, task, SG_SESSION_HELLO, SG_SESSION_COORDINATOR, &hello.base);

@@ -114,6 +114,26 @@ def a_ps_that_stands_still_a_little_longer_than_a_lease_is_lost_for_that_moment_
 
 
 @scenario
+def the_ps_with_the_coordinator_stands_still_for_a_lease_and_a_half_and_nobody_is_lost(case):
+    sha256 = undisturbed(case)
+    run = case.start("shardgrad", "run", cluster(case, "run"))
+    def rolled_back(who):
+        return log_of(case, "run", who).count("rolled_back")
+
+    for more in (50, 150):
+        wait_until(lambda: newest(case, "run") >= more or run.popen.poll() is not None, "a periodic checkpoint")
+        ps, before = pid_of(run, 0), {who: rolled_back(who) for who in ("worker-0", "worker-1")}
+        os.kill(ps, signal.SIGSTOP)
+        for who, n in before.items():  # both wait for longer than a lease
+            wait_until(lambda: rolled_back(who) > n or run.popen.poll() is not None, f"{who} misses ps 0")
+        os.kill(ps, signal.SIGCONT)
+    end_like(case, run, "run", sha256)
+    log = log_of(case, "run", "ps-0")
+    check(not re.search(r" (lost|generation) ", log), f"somebody was given up: {log}")
+    check("was started anew" not in run.err, f"a process ended: {run.err}")
+
+
+@scenario
 def a_ps_that_dies_before_the_first_periodic_checkpoint_takes_nothing_with_it(case):
     sha256 = undisturbed(case)
     run = case.start("shardgrad", "run", cluster(case, "run"))
