@@ -84,11 +84,12 @@ scenarios: all $(STEPPERS) ## what must be survived, with the real programs, REP
 soak: all $(STEPPERS) ## the same, those that take long
 	tests/e2e/scenarios/run --long --repeat $(or $(REPEAT),1) $(BUILD) $(ONLY)
 
-bench: all $(BUILD)/tests/bench/products $(BUILD)/tests/bench/overlap_steps ## measure push and pull, and training with a ps against training without
+bench: all $(addprefix $(BUILD)/tests/bench/,products overlap_steps step) ## measure push and pull, and training with a ps against training without
 	missed=0; \
 	$(BUILD)/bin/shardgrad bench --check --json $(BUILD)/bench.json || missed=1; \
 	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products || missed=1; \
 	tests/bench/overlap $(BUILD) || missed=1; \
+	tests/bench/against_torch $(BUILD)/tests/bench/step || missed=1; \
 	exit $$missed
 
 model: all ## measure, say how well the model of tests/bench/model.md tells it, and predict (the plot needs gnuplot)

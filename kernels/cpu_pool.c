@@ -4,9 +4,13 @@
 
 #include "kernels/cpu.h"
 
+/* Both directions of halving go through rows of the input's width, in two loops that are long enough for vectors: one
+ * over a row, one over the pairs in as many rows as the buffers hold. */
+#define HALVING_ELEMS ((size_t)1024)
+
 static bool is_halving(const sg_pool_shape *s)
 {
-    return s->window == 2 && s->stride == 2 && s->padding == 0;
+    return s->window == 2 && s->stride == 2 && s->padding == 0 && 2 * s->out_width <= HALVING_ELEMS;
 }
 
 /* Places lo to hi of the windows of output row or column `out` lie in the image, which is `size` wide. */
@@ -31,23 +35,60 @@ SG_ISA_INLINE bool is_larger(float x, float than)
     return (x > than) | (x != x);
 }
 
+typedef struct halves {
+    float value[HALVING_ELEMS];
+    int32_t lower[HALVING_ELEMS]; /* whether it is of the lower row: 2 or 0 */
+    int32_t place[HALVING_ELEMS / 2];
+} halves;
+
+/* Output rows that fit into the buffers, of `left`. */
+static size_t halving_rows(const sg_pool_shape *s, size_t left)
+{
+    const size_t n = HALVING_ELEMS / (2 * s->out_width);
+    return n < left ? n : left;
+}
+
+SG_ISA_INLINE void max_of_rows(size_t n, const float *restrict above, const float *restrict below,
+                               float *restrict value, int32_t *restrict lower)
+{
+    for (size_t i = 0; i < n; i++) {
+        const bool larger = is_larger(below[i], above[i]);
+        value[i] = larger ? below[i] : above[i];
+        lower[i] = larger ? 2 : 0;
+    }
+}
+
+SG_ISA_INLINE void max_of_pairs(size_t n, const float *restrict value, const int32_t *restrict lower, float *restrict y,
+                                int32_t *restrict place)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float left = value[2 * i], right = value[2 * i + 1];
+        const int32_t at_left = lower[2 * i], at_right = lower[2 * i + 1] + 1;
+        const bool larger = is_larger(right, left) | ((right == left) & (at_right < at_left));
+        y[i] = larger ? right : left;
+        place[i] = larger ? at_right : at_left;
+    }
+}
+
 SG_ISA_INLINE void max_halving(const sg_pool_shape *s, const float *restrict x, float *restrict y,
                                uint8_t *restrict place)
 {
-    const size_t n = s->out_width;
-    for (size_t p = 0; p < s->planes; p++) {
-        for (size_t oy = 0; oy < s->out_height; oy++, y += n, place += n) {
-            const float *restrict above = x + (p * s->height + 2 * oy) * s->width;
-            const float *restrict below = above + s->width;
-            for (size_t i = 0; i < n; i++) {
-                const float a = above[2 * i], b = above[2 * i + 1], c = below[2 * i], d = below[2 * i + 1];
-                const float ab = is_larger(b, a) ? b : a;
-                const int at_ab = is_larger(b, a) ? 1 : 0;
-                const float cd = is_larger(d, c) ? d : c;
-                const int at_cd = is_larger(d, c) ? 3 : 2;
-                y[i] = is_larger(cd, ab) ? cd : ab;
-                place[i] = (uint8_t)(is_larger(cd, ab) ? at_cd : at_ab);
+    halves h = {0};
+    const size_t width = 2 * s->out_width;
+    for (size_t p = 0; p < s->planes; p++, x += s->height * s->width) {
+        size_t rows;
+        for (size_t first = 0; first < s->out_height; first += rows) {
+            rows = halving_rows(s, s->out_height - first);
+            for (size_t r = 0; r < rows; r++) {
+                const float *above = x + 2 * (first + r) * s->width;
+                max_of_rows(width, above, above + s->width, h.value + r * width, h.lower + r * width);
             }
+            const size_t n = rows * s->out_width;
+            max_of_pairs(n, h.value, h.lower, y, h.place);
+            for (size_t i = 0; i < n; i++)
+                place[i] = (uint8_t)h.place[i];
+            y += n;
+            place += n;
         }
     }
 }
@@ -77,26 +118,55 @@ SG_ISA_INLINE void max_loop(const sg_pool_shape *s, const float *x, float *y, ui
     }
 }
 
+SG_ISA_INLINE void pairs_of_places(size_t n, const float *restrict dy, const int32_t *restrict place,
+                                   float *restrict value, int32_t *restrict lower)
+{
+    for (size_t i = 0; i < n; i++) {
+        value[2 * i] = place[i] & 1 ? 0 : dy[i];
+        value[2 * i + 1] = place[i] & 1 ? dy[i] : 0;
+        lower[2 * i] = place[i] & 2;
+        lower[2 * i + 1] = place[i] & 2;
+    }
+}
+
+SG_ISA_INLINE void rows_of_pairs(size_t n, const float *restrict value, const int32_t *restrict lower, bool add,
+                                 float *restrict above, float *restrict below)
+{
+    if (add) {
+        for (size_t i = 0; i < n; i++) {
+            above[i] += lower[i] ? 0 : value[i];
+            below[i] += lower[i] ? value[i] : 0;
+        }
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            above[i] = lower[i] ? 0 : value[i];
+            below[i] = lower[i] ? value[i] : 0;
+        }
+    }
+}
+
 SG_ISA_INLINE void max_backward_halving(const sg_pool_shape *s, const float *restrict dy, const uint8_t *restrict place,
                                         bool accumulate, float *restrict dx)
 {
-    const size_t n = s->out_width;
-    const bool covered = 2 * s->out_height == s->height && 2 * n == s->width; /* odd edges have no window */
+    halves h = {0};
+    const size_t width = 2 * s->out_width;
+    const bool covered = 2 * s->out_height == s->height && width == s->width; /* odd edges have no window */
     if (!accumulate && !covered)
         memset(dx, 0, s->planes * s->height * s->width * sizeof(float));
-    const bool add = accumulate;
-    for (size_t p = 0; p < s->planes; p++) {
-        for (size_t oy = 0; oy < s->out_height; oy++, dy += n, place += n) {
-            float *restrict above = dx + (p * s->height + 2 * oy) * s->width;
-            float *restrict below = above + s->width;
-            for (size_t i = 0; i < n; i++) {
-                const float g = dy[i];
-                const int at = place[i];
-                above[2 * i] = (at == 0 ? g : 0) + (add ? above[2 * i] : 0);
-                above[2 * i + 1] = (at == 1 ? g : 0) + (add ? above[2 * i + 1] : 0);
-                below[2 * i] = (at == 2 ? g : 0) + (add ? below[2 * i] : 0);
-                below[2 * i + 1] = (at == 3 ? g : 0) + (add ? below[2 * i + 1] : 0);
+    for (size_t p = 0; p < s->planes; p++, dx += s->height * s->width) {
+        size_t rows;
+        for (size_t first = 0; first < s->out_height; first += rows) {
+            rows = halving_rows(s, s->out_height - first);
+            const size_t n = rows * s->out_width;
+            for (size_t i = 0; i < n; i++)
+                h.place[i] = place[i];
+            pairs_of_places(n, dy, h.place, h.value, h.lower);
+            for (size_t r = 0; r < rows; r++) {
+                float *above = dx + 2 * (first + r) * s->width;
+                rows_of_pairs(width, h.value + r * width, h.lower + r * width, accumulate, above, above + s->width);
             }
+            dy += n;
+            place += n;
         }
     }
 }

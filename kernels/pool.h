@@ -18,7 +18,7 @@ typedef struct sg_pool_shape {
 } sg_pool_shape;
 
 typedef struct sg_kernel_pool {
-    /* y = the largest of each window of x, the first of equals; a NaN is larger than all, itself too. place[out
+    /* y = the largest of each window of x, the first of equals; a NaN is larger than all, of several one. place[out
      * elements] says which of the window's elements, counted by rows with the padding, it is. */
     void (*max)(const sg_pool_shape *shape, const void *x, void *y, uint8_t *place);
     void (*max_backward)(const sg_pool_shape *shape, const void *dy, const uint8_t *place, bool accumulate, void *dx);

@@ -1,0 +1,90 @@
+/* tests/bench/step.c - forward and backward of a built-in model on noise, on one thread. Prints the milliseconds of
+ * processor time per step: the median, and how many threads OpenBLAS would use.
+ *
+ *     step MODEL SIDE BATCH [STEPS]    images of 1 x SIDE x SIDE; mlp has the hidden layers of the quick start */
+#include <cblas.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/status.h"
+#include "worker/models/model.h"
+#include "worker/nn/initializer.h"
+#include "worker/nn/layers.h"
+
+#define CLASSES 10u
+#define WARM_UP 3u
+
+static double processor_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double step(sg_model *model, sg_tape *tape, const float *x, const uint32_t *labels, size_t batch)
+{
+    sg_error err = {0};
+    const double began = processor_ms();
+    sg_tape_begin(tape);
+    sg_tensor *logits = sg_model_forward(model, tape, x, batch);
+    sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, labels, batch);
+    if (sg_tape_backward(tape, loss, &err) != SG_OK) {
+        fprintf(stderr, "step: %s\n", err.message);
+        exit(1);
+    }
+    return processor_ms() - began;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4 || argc > 5) {
+        fprintf(stderr, "usage: step MODEL SIDE BATCH [STEPS]\n");
+        return 64;
+    }
+    static const uint64_t hidden[] = {512, 512};
+    const size_t side = strtoul(argv[2], NULL, 10), batch = strtoul(argv[3], NULL, 10);
+    const size_t n_steps = argc > 4 ? strtoul(argv[4], NULL, 10) : 20;
+    const sg_model_options options = {.name = argv[1],
+                                      .hidden = hidden,
+                                      .n_hidden = SG_ARRAY_LEN(hidden),
+                                      .inputs = side * side,
+                                      .channels = 1,
+                                      .height = side,
+                                      .width = side,
+                                      .classes = CLASSES};
+    sg_error err = {0};
+    sg_model *model;
+    if (n_steps < 1 || sg_model_create(&options, &model, &err) != SG_OK) {
+        fprintf(stderr, "step: %s\n", err.message);
+        return 1;
+    }
+    sg_model_initialize(model, 1);
+    sg_kernel_cpu_set_threads(1);
+    float *x = sg_xcalloc(batch * side * side, sizeof *x);
+    uint32_t *labels = sg_xcalloc(batch, sizeof *labels);
+    sg_initializer_uniform(1, "x", 1, 0, batch * side * side, x);
+    for (size_t i = 0; i < batch; i++)
+        labels[i] = (uint32_t)i % CLASSES;
+    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+    double *times = sg_xcalloc(n_steps, sizeof *times);
+    for (size_t i = 0; i < WARM_UP + n_steps; i++) {
+        const double took = step(model, tape, x, labels, batch);
+        if (i >= WARM_UP)
+            times[i - WARM_UP] = took;
+    }
+    qsort(times, n_steps, sizeof *times, by_size);
+    printf("%.4f %d\n", times[n_steps / 2], openblas_get_num_threads());
+    sg_tape_destroy(tape);
+    sg_model_destroy(model);
+    free(x);
+    free(labels);
+    free(times);
+    return 0;
+}
