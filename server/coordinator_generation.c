@@ -20,13 +20,27 @@ bool sg_coordinator_generation_may_follow(const sg_coordinator *c)
     return !c->started || sg_coordinator_save_due(c);
 }
 
-/* Calls of the generation before are not answered in this one; hellos go on to wait. */
+bool sg_coordinator_generation_recovers(const sg_coordinator *c)
+{
+    bool restores = c->restores && c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
+    return c->generation != 0 && (c->recording || restores);
+}
+
+static bool is_of_a_worker(const sg_coordinator_parked *call)
+{
+    return call->kind != SG_COORDINATOR_PARKED_HELLO && call->kind != SG_COORDINATOR_PARKED_SET &&
+           call->kind != SG_COORDINATOR_PARKED_SAVE;
+}
+
+/* Calls of the generation before are not answered in this one; hellos, and what people asked for, go on to wait. */
 static void answer_passed(sg_coordinator *c)
 {
     sg_coordinator_parked *call = TAILQ_FIRST(&c->parked);
     while (call != NULL) {
         sg_coordinator_parked *next = TAILQ_NEXT(call, link);
-        if (call->kind != SG_COORDINATOR_PARKED_HELLO && call->kind != SG_COORDINATOR_PARKED_SET) {
+        if (call->kind == SG_COORDINATOR_PARKED_SAVE)
+            call->save = SG_COORDINATOR_SAVE_LATER; /* what it was promised has come to nothing */
+        if (is_of_a_worker(call)) {
             sg_coordinator_fail(c, call->call, SG_ROLLED_BACK,
                                 "the job is in generation %" PRIu64 " now: say hello again", c->generation);
             sg_coordinator_unpark(c, call);
@@ -66,21 +80,19 @@ static void order_load(sg_coordinator *c, uint32_t ps)
     sg_coordinator_order(c, ps, &order.base);
 }
 
-/* A ps that missed no order of its generation has only to be told who was let in meanwhile. */
+/* Nothing, to one that is in it: what was ordered in the meantime waits for it. */
 void sg_coordinator_generation_order(sg_coordinator *c, uint32_t index)
 {
     sg_coordinator_ps *ps = &c->ps[index];
-    if (c->recording)
-        return; /* it follows */
-    if (ps->generation != c->generation) {
-        if (ps->generation != 0)
-            order_begin(c, index);
-        sg_coordinator_hyper_order(c, index);
-        sg_coordinator_init_order_declare(c, index);
-        if (c->restores)
-            order_load(c, index);
-        ps->generation = c->generation;
-    }
+    if (c->recording || ps->generation == c->generation)
+        return; /* the first: it follows */
+    if (ps->generation != 0)
+        order_begin(c, index);
+    sg_coordinator_hyper_order(c, index);
+    sg_coordinator_init_order_declare(c, index);
+    if (c->restores)
+        order_load(c, index);
+    ps->generation = c->generation;
     sg_coordinator_ps_admit_all(c, index);
 }
 
@@ -158,9 +170,13 @@ static void take_manifest(sg_coordinator *c, const sg_checkpoint_manifest *manif
 static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_manifest *manifest)
 {
     await_members(c, manifest);
-    bool is_first = generation == 1 && manifest == NULL; /* else others than those of before may not be there to come */
     c->generation = generation;
-    c->entered_ms = is_first ? 0 : c->now_ms;
+    c->entered_ms = c->now_ms;
+    c->is_first = generation == 1 && manifest == NULL;
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (c->ps[i].state == SG_COORDINATOR_PS_WAITING)
+            sg_coordinator_ps_miss(c, i);
+    }
     c->started = false;
     c->restores = manifest != NULL;
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
@@ -301,23 +317,20 @@ static void give_up_awaited(sg_coordinator *c)
 /* A ps that was lost must come back within the time that it had to come at all. */
 static void give_up_ps(sg_coordinator *c)
 {
-    if (c->recording || c->entered_ms == 0 || sg_coordinator_ps_complete(c) ||
-        c->now_ms - c->entered_ms < c->config->start_timeout_ms)
+    uint32_t i = 0;
+    while (i < c->n_ps && (!c->ps[i].missed || c->now_ms - c->ps[i].missed_ms < c->config->start_timeout_ms))
+        i++;
+    if (c->recording || i == c->n_ps)
         return;
     char name[SG_COORDINATOR_TEXT_BYTES];
-    uint32_t missing = 0;
-    while (c->ps[missing].state != SG_COORDINATOR_PS_WAITING)
-        missing++;
     sg_coordinator_end_fail(c, SG_PEER_LOST,
                             "%s was lost and did not come back within %" PRIu64 " ms: look at its log, then start the "
                             "job again",
-                            sg_coordinator_ps_name(c, missing, name), c->config->start_timeout_ms);
+                            sg_coordinator_ps_name(c, i, name), c->config->start_timeout_ms);
 }
 
 void sg_coordinator_generation_extend(sg_coordinator *c, uint64_t late_ms)
 {
-    if (c->entered_ms != 0)
-        c->entered_ms = sg_coordinator_put_off(c, c->entered_ms, late_ms);
     c->running_ms = sg_coordinator_put_off(c, c->running_ms, late_ms);
 }
 

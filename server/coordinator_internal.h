@@ -45,6 +45,7 @@
 /* Of checkpoints that were asked for: requests that are known again, results that are remembered. */
 #define SG_COORDINATOR_SAVE_ASKS    32u
 #define SG_COORDINATOR_SAVE_RESULTS 8u
+#define SG_COORDINATOR_SAVE_LATER   UINT64_MAX
 
 /* --- what goes out, who waits --------------------------------------------------------------------------------- */
 
@@ -81,7 +82,8 @@ typedef struct sg_coordinator_parked {
     uint64_t attempt;       /* INITIALIZED */
     uint64_t hyper;         /* SET: number */
     sg_coordinator_ask ask; /* TICKET */
-    uint64_t save;          /* SAVE: number of the checkpoint that it waits for */
+    uint64_t save;          /* SAVE: number of the checkpoint that it waits for; LATER: its number is found later, */
+    uint64_t save_id;       /* by this */
 } sg_coordinator_parked;
 
 /* --- ps ------------------------------------------------------------------------------------------------------- */
@@ -115,6 +117,8 @@ typedef struct sg_coordinator_ps {
     uint32_t n_past_lives; /* counts on; the array is a ring */
     char *address;
     uint64_t heard_ms;
+    bool missed; /* the job waits for it, and ends when it has waited long enough; since: */
+    uint64_t missed_ms;
     Shardgrad__V1__PsReport *report; /* NULL: none yet */
     uint64_t reported_ms;            /* when it came */
     uint64_t generation;             /* that its life has entered, or was ordered to; 0: none */
@@ -338,7 +342,7 @@ struct sg_coordinator {
 
     Shardgrad__V1__JobState state;
     uint64_t generation;
-    uint64_t entered_ms;              /* the generation */
+    uint64_t entered_ms;              /* the generation, for people */
     char why[SG_ERROR_MESSAGE_BYTES]; /* the next one begins */
     sg_workers awaited;               /* for the first step of this one; empty: `workers` of any index */
     uint64_t running_ms;              /* since when all is loaded */
@@ -377,6 +381,7 @@ struct sg_coordinator {
     bool ticked;
     bool recording; /* the next one; nobody is told of it before that is done */
     bool restores;  /* this one starts from c->save.current */
+    bool is_first;  /* this one begins a job: ps may come when they like */
     bool has_initializer, sealing, committing;
     bool started;  /* `workers` have asked */
     bool over;     /* DRAINING, DONE or FAILED */
@@ -452,6 +457,8 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t ps, uint64_t life,
 
 /* May the job go on when a ps is lost? */
 bool sg_coordinator_generation_may_follow(const sg_coordinator *c);
+/* Is the job on its way back to a checkpoint? */
+bool sg_coordinator_generation_recovers(const sg_coordinator *c);
 /* Begins a generation above this one and above `least`: all that this one was is dropped. `why` is a line. */
 void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const char *why);
 /* The ps found the checkpoint damaged that this generation starts from: another begins, from an older one. False: that
@@ -480,6 +487,8 @@ bool sg_coordinator_ps_complete(const sg_coordinator *c);
 /* Lets in every worker that may be let in. */
 void sg_coordinator_ps_admit_all(sg_coordinator *c, uint32_t ps);
 void sg_coordinator_ps_tick(sg_coordinator *c);
+/* It is not there: the job waits for it, from now on if not before. */
+void sg_coordinator_ps_miss(sg_coordinator *c, uint32_t ps);
 /* The coordinator itself was late. */
 void sg_coordinator_ps_extend(sg_coordinator *c, uint64_t late_ms);
 
@@ -615,6 +624,8 @@ void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveReq
 bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call);
 /* The job is to end: a last checkpoint is made first, and sg_coordinator_end_drained called then. False: none is. */
 bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps);
+/* A ps was lost. True: while the last checkpoint was made, for which nobody is waited any more; that is the end. */
+bool sg_coordinator_save_give_up(sg_coordinator *c, const char *why);
 bool sg_coordinator_save_advance(sg_coordinator *c);
 /* For whom the one under way waits. Returns out. */
 const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);

@@ -35,8 +35,9 @@ static ProtobufCMessage *body_copy(const ProtobufCMessage *body)
 
 void sg_coordinator_order(sg_coordinator *c, uint32_t ps, const ProtobufCMessage *body)
 {
-    if (c->ps[ps].state == SG_COORDINATOR_PS_WAITING)
-        return; /* it will get what holds then when it registers */
+    /* What is not of its generation would be dropped: it gets what holds then when it registers. */
+    if (c->ps[ps].state == SG_COORDINATOR_PS_WAITING && (c->ps[ps].life == 0 || c->ps[ps].generation != c->generation))
+        return;
     sg_coordinator_order_item *item = sg_xcalloc(1, sizeof *item);
     item->generation = c->generation;
     item->body = body_copy(body);

@@ -41,10 +41,12 @@ static bool is_past_life(const sg_coordinator_ps *ps, uint64_t life)
     return false;
 }
 
-/* Is there anybody to whom it matters what a ps holds: one who has joined, or whose loss is held back? */
+/* Does it matter what a ps holds: values that are committed, or will be, or anything to one who has joined, or whose
+ * loss is held back? */
 static bool somebody_depends(const sg_coordinator *c)
 {
-    if (sg_coordinator_losses_held(c))
+    if (c->committing || c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING || c->drain.on ||
+        sg_coordinator_losses_held(c))
         return true;
     for (uint32_t i = 0; i < c->n_workers; i++) {
         /* Or one that had, was too late, and says hello again. */
@@ -86,6 +88,10 @@ static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, uint64_
     ps->life = life;
     ps->generation = generation;
     ps->state = SG_COORDINATOR_PS_UP;
+    ps->missed = false;
+    ps->attempt = ps->sealed = ps->hyper = 0;
+    ps->seal_ordered = ps->committed = ps->loaded = ps->ended = false;
+    ps->saved = (sg_coordinator_saved){.reported = false};
     memset(ps->admitted, 0, c->n_workers * sizeof *ps->admitted);
     sg_coordinator_orders_reset(c, index);
     sg_coordinator_generation_order(c, index);
@@ -94,20 +100,32 @@ static void begin_life(sg_coordinator *c, uint32_t index, uint64_t life, uint64_
                        life);
 }
 
+void sg_coordinator_ps_miss(sg_coordinator *c, uint32_t index)
+{
+    sg_coordinator_ps *ps = &c->ps[index];
+    if (ps->missed || c->is_first)
+        return;
+    ps->missed = true;
+    ps->missed_ms = c->now_ms;
+}
+
 /* It may still come, in this life or another. */
 static void await_again(sg_coordinator *c, uint32_t index)
 {
     c->ps[index].state = SG_COORDINATOR_PS_WAITING;
+    sg_coordinator_ps_miss(c, index);
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
     sg_coordinator_log(c, SG_LOG_WARN, "ps_silent", "ps=%" PRIu32 " address=%s silent_ms=%" PRIu64, index,
                        c->ps[index].address, c->config->lease_ms);
 }
 
-/* What this life of it held is lost. False: the job has failed. */
+/* What this life of it held is lost. False: that is the end of the job. */
 static bool lose(sg_coordinator *c, uint32_t index, const char *how)
 {
     char why[SG_ERROR_MESSAGE_BYTES];
     snprintf(why, sizeof why, "ps %" PRIu32 " (%.200s) %s", index, c->ps[index].address, how);
+    if (sg_coordinator_save_give_up(c, why))
+        return false;
     if (!sg_coordinator_generation_may_follow(c)) {
         sg_coordinator_end_fail(c, SG_PEER_LOST, "%s and what it held is lost; start the job again", why);
         return false;
@@ -184,7 +202,8 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
     ps->heard_ms = c->now_ms;
     if (ps->state == SG_COORDINATOR_PS_WAITING) {
         ps->state = SG_COORDINATOR_PS_UP;
-        sg_coordinator_generation_order(c, request->ps); /* what was ordered in the meantime was not kept */
+        ps->missed = false;
+        sg_coordinator_generation_order(c, request->ps);
         sg_coordinator_generation_ready(c);
     }
     keep_report(ps, c->now_ms, request->report);
@@ -201,8 +220,10 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
 
 void sg_coordinator_ps_extend(sg_coordinator *c, uint64_t late_ms)
 {
-    for (uint32_t i = 0; i < c->n_ps; i++)
+    for (uint32_t i = 0; i < c->n_ps; i++) {
         c->ps[i].heard_ms = sg_coordinator_put_off(c, c->ps[i].heard_ms, late_ms);
+        c->ps[i].missed_ms = sg_coordinator_put_off(c, c->ps[i].missed_ms, late_ms);
+    }
 }
 
 void sg_coordinator_ps_tick(sg_coordinator *c)

@@ -400,6 +400,28 @@ bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps)
     return true;
 }
 
+/* It has come to its end, perhaps without one (reason). */
+static void end_drain(sg_coordinator *c, const char *reason)
+{
+    char quoted[SG_ERROR_MESSAGE_BYTES + 16];
+    if (!is_up_to_date(c))
+        sg_coordinator_log(c, SG_LOG_WARN, "no_checkpoint", "iteration=%" PRIu64 " newest=%" PRIu64 " reason=%s",
+                           c->frozen, c->save.iteration, sg_log_quote(reason, quoted, sizeof quoted));
+    c->drain.on = false;
+    c->drain.tried = false;
+    sg_coordinator_end_drained(c, c->drain.stop, c->drain.ps);
+}
+
+/* Nobody would make again what it took with it. */
+bool sg_coordinator_save_give_up(sg_coordinator *c, const char *why)
+{
+    if (!c->drain.on || (!c->drain.stop && sg_coordinator_members_n_live(c) > 0))
+        return false;
+    c->save.phase = SG_COORDINATOR_SAVE_IDLE;
+    end_drain(c, why);
+    return true;
+}
+
 /* True: it has come to its end. */
 static bool advance_drain(sg_coordinator *c)
 {
@@ -408,17 +430,11 @@ static bool advance_drain(sg_coordinator *c)
     bool done = save->phase == SG_COORDINATOR_SAVE_IDLE && (is_up_to_date(c) || c->drain.tried);
     if (!late && !done)
         return false;
-    char text[SG_ERROR_MESSAGE_BYTES], quoted[SG_ERROR_MESSAGE_BYTES + 16];
-    if (!is_up_to_date(c))
-        sg_coordinator_log(
-            c, SG_LOG_WARN, "no_checkpoint", "iteration=%" PRIu64 " newest=%" PRIu64 " reason=%s", c->frozen,
-            save->iteration,
-            sg_log_quote(late ? sg_coordinator_save_waits_for(c, text) : save->failure, quoted, sizeof quoted));
-    c->drain.on = false;
-    c->drain.tried = false;
+    char text[SG_ERROR_MESSAGE_BYTES];
+    const char *reason = late ? sg_coordinator_save_waits_for(c, text) : save->failure;
     if (late)
         c->save.phase = SG_COORDINATOR_SAVE_IDLE;
-    sg_coordinator_end_drained(c, c->drain.stop, c->drain.ps);
+    end_drain(c, reason);
     return true;
 }
 
@@ -432,31 +448,12 @@ static bool goes_on_after_all(sg_coordinator *c)
     return true;
 }
 
-bool sg_coordinator_save_advance(sg_coordinator *c)
-{
-    if (!sg_coordinator_save_due(c) || !is_running(c))
-        return false;
-    if (goes_on_after_all(c))
-        return true;
-    switch (c->save.phase) {
-    case SG_COORDINATOR_SAVE_IDLE:
-        if (c->drain.on && advance_drain(c))
-            return true;
-        c->drain.tried = c->drain.on;
-        return begin_next(c);
-    case SG_COORDINATOR_SAVE_MARKED:
-        return cut(c);
-    case SG_COORDINATOR_SAVE_CUT:
-        if (take_reports(c))
-            return true;
-        break;
-    case SG_COORDINATOR_SAVE_WRITING:
-        break;
-    }
-    return c->drain.on && advance_drain(c);
-}
+/* --- which one is asked for ------------------------------------------------------------------------------------- */
 
-/* --- who asks for one ------------------------------------------------------------------------------------------- */
+static bool may_save(const sg_coordinator *c)
+{
+    return is_running(c) && c->save.complete;
+}
 
 /* Which one the request gets: the same one again, if it was made before. 0: the newest complete one. */
 static uint64_t number_for(sg_coordinator *c, uint64_t id)
@@ -482,6 +479,49 @@ static uint64_t number_for(sg_coordinator *c, uint64_t id)
     return ask->number;
 }
 
+/* Those who asked during a recovery. */
+static bool number_later(sg_coordinator *c)
+{
+    bool moved = false;
+    sg_coordinator_parked *call;
+    TAILQ_FOREACH(call, &c->parked, link)
+    {
+        if (call->kind != SG_COORDINATOR_PARKED_SAVE || call->save != SG_COORDINATOR_SAVE_LATER || !may_save(c))
+            continue;
+        call->save = number_for(c, call->save_id);
+        moved = true;
+    }
+    return moved;
+}
+
+/* --- its steps ---------------------------------------------------------------------------------------------------- */
+
+bool sg_coordinator_save_advance(sg_coordinator *c)
+{
+    if (!sg_coordinator_save_due(c) || !is_running(c))
+        return false;
+    if (goes_on_after_all(c) || number_later(c))
+        return true;
+    switch (c->save.phase) {
+    case SG_COORDINATOR_SAVE_IDLE:
+        if (c->drain.on && advance_drain(c))
+            return true;
+        c->drain.tried = c->drain.on;
+        return begin_next(c);
+    case SG_COORDINATOR_SAVE_MARKED:
+        return cut(c);
+    case SG_COORDINATOR_SAVE_CUT:
+        if (take_reports(c))
+            return true;
+        break;
+    case SG_COORDINATOR_SAVE_WRITING:
+        break;
+    }
+    return c->drain.on && advance_drain(c);
+}
+
+/* --- who asks for one ------------------------------------------------------------------------------------------- */
+
 void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveRequest *request, void *call)
 {
     if (c->over)
@@ -491,13 +531,15 @@ void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveReq
                             "this job makes no checkpoints: set checkpoint.dir where ps 0 is started");
     else if (request->id == 0)
         sg_coordinator_fail(c, call, SG_INVALID, "save gave id 0, wanted a random number");
-    else if (!is_running(c) || !c->save.complete)
+    else if (!may_save(c) && !sg_coordinator_generation_recovers(c))
         sg_coordinator_fail(c, call, SG_NOT_READY, "training has not begun: there is nothing to save yet");
     else
-        sg_coordinator_park(c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_SAVE,
-                                                        .call = call,
-                                                        .worker = c->n_workers,
-                                                        .save = number_for(c, request->id)});
+        sg_coordinator_park(
+            c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_SAVE,
+                                        .call = call,
+                                        .worker = c->n_workers,
+                                        .save = may_save(c) ? number_for(c, request->id) : SG_COORDINATOR_SAVE_LATER,
+                                        .save_id = request->id});
 }
 
 bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call)
@@ -509,7 +551,8 @@ bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *
         sg_coordinator_end_answer(c, call->call, c->n_workers);
         return true;
     }
-    if (call->save > save->number || (call->save == save->number && save->phase != SG_COORDINATOR_SAVE_IDLE))
+    if (call->save == SG_COORDINATOR_SAVE_LATER || call->save > save->number ||
+        (call->save == save->number && save->phase != SG_COORDINATOR_SAVE_IDLE))
         return false;
     Shardgrad__V1__SaveResponse response = SHARDGRAD__V1__SAVE_RESPONSE__INIT;
     response.iteration = known ? result->iteration : save->iteration;

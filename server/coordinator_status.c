@@ -213,6 +213,12 @@ static const char *joiner(const sg_coordinator *c, const sg_coordinator_parked *
     return NULL;
 }
 
+static const char *recovery(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for the job to go back to its newest checkpoint (%.300s)", c->why);
+    return out;
+}
+
 const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coordinator_parked *call,
                                          char out[SG_ERROR_MESSAGE_BYTES])
 {
@@ -251,7 +257,7 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
             text = joiner(c, call, out);
         break;
     case SG_COORDINATOR_PARKED_SAVE:
-        text = sg_coordinator_save_waits_for(c, out);
+        text = call->save == SG_COORDINATOR_SAVE_LATER ? recovery(c, out) : sg_coordinator_save_waits_for(c, out);
         break;
     }
     if (text == NULL)

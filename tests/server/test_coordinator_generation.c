@@ -152,6 +152,44 @@ Test(coordinator_generation, a_coordinator_that_was_started_anew_goes_beyond_wha
     rig_deinit(&r);
 }
 
+Test(coordinator_generation, what_is_ordered_while_a_ps_is_silent_reaches_it_when_it_is_heard_again)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    rig_register_all(&r);
+    for (int i = 0; i < 6; i++) {
+        rig_register(&r, 0);
+        rig_pass(&r, 1000);
+    }
+    cr_assert_str_eq(rig_status(&r)->ps[1]->state, "waiting");
+    rig_call *set = rig_set(&r, 9, "update.momentum", "0.5");
+    cr_assert(rig_waits(set));
+    cr_assert_eq(rig_register(&r, 1)->status, SG_OK);
+    cr_assert_not(rig_waits(set));
+    cr_assert_eq(set->status, SG_OK, "%s", set->text);
+    rig_deinit(&r);
+}
+
+/* The time begins when it is lost, however old the generation is. */
+Test(coordinator_generation, a_ps_that_falls_silent_long_after_a_recovery_has_its_whole_time)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    rig_register_all(&r);
+    rig_join(&r, 0, 7);
+    cr_assert_eq(rig_register_as(&r, 1, 555, "host:1")->status, SG_OK);
+    uint64_t worker = come_again(&r, 0, 7, 1);
+    cr_assert_eq(rig_leave(&r, worker, UINT64_MAX)->status, SG_OK);
+    rig_live(&r, 2 * r.config->start_timeout_ms, NULL);
+    for (int i = 0; i < 7; i++) {
+        rig_register(&r, 0);
+        rig_pass(&r, 1000);
+    }
+    cr_assert_str_eq(rig_status(&r)->ps[1]->state, "waiting");
+    cr_assert_neq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_FAILED, "%s", r.log);
+    rig_deinit(&r);
+}
+
 /* --- one that gives a generation up in which nobody is lost ----------------------------------------------------- */
 
 static rig_call *give_up(rig *r, uint32_t worker, uint64_t incarnation)

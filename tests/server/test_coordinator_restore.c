@@ -370,3 +370,56 @@ Test(coordinator_restore, a_checkpoint_of_another_rule_is_refused)
     rig_failed(rig_hello(&r, 1, 8), SG_CONFIG, "made with update.rule adagrad");
     rig_deinit(&r);
 }
+
+/* What they trained is there for whoever comes. */
+Test(coordinator_restore, a_ps_that_is_lost_after_all_have_left_a_job_that_lingers_begins_a_generation)
+{
+    rig r;
+    rig_init(&r, (const char *const[]){two_ps[0], two_ps[1], "linger=true", NULL});
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    uint64_t workers[2];
+    rig_start(&r, 2, workers);
+    rig_complete(&r, 0);
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+    rig_leave(&r, workers[0], 1);
+    rig_leave(&r, workers[1], 1);
+    r.newest = &manifest;
+    cr_assert_eq(rig_register_as(&r, 1, 555, "host:9")->status, SG_OK);
+    rig_pass(&r, 300);
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    for (uint32_t ps = 0; ps < 2; ps++)
+        cr_assert_eq(rig_ordered(&r, ps, LOAD, &order), 1, "ps %u", ps);
+    uint64_t next = rig_join(&r, 2, 77);
+    cr_assert_eq(rig_declare(&r, next)->status, SG_OK);
+    rig_deinit(&r);
+}
+
+/* Begun, or asked for, while the job goes back. */
+Test(coordinator_restore, whoever_asks_for_a_checkpoint_meanwhile_waits_until_the_job_goes_on)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    uint64_t workers[2];
+    rig_start(&r, 2, workers);
+    rig_complete(&r, 0);
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+    rig_call *before = rig_save(&r, 1);
+    cr_assert(rig_waits(before));
+    r.newest = &manifest;
+    r.keeps_records = true;
+    rig_register_as(&r, 1, 555, "host:9");
+    rig_call *meanwhile = rig_save(&r, 2), *again = rig_save(&r, 1);
+    rig_pass(&r, r.config->park_ms + 100);
+    rig_failed(meanwhile, SG_WAITING, "waiting for the job to go back to its newest checkpoint (ps 1 (host:1)");
+    rig_failed(before, SG_WAITING, "waiting for");
+    rig_failed(again, SG_WAITING, "waiting for the job to go back");
+    meanwhile = rig_save(&r, 2);
+    rig_record(&r, SG_OK, "");
+    cr_assert_eq(meanwhile->status, SG_OK, "%s", meanwhile->text);
+    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)meanwhile->body)->iteration, 50);
+    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)meanwhile->body)->generation, 2);
+    rig_deinit(&r);
+}

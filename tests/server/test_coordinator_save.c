@@ -455,3 +455,50 @@ Test(coordinator_save, async_it_is_cut_when_so_many_tickets_were_handed_out)
     cr_assert_eq(r.manifest.steps[0], 4);
     rig_deinit(&r);
 }
+
+/* Everybody has left after one step, and its checkpoint is being cut. */
+static void leave_after_a_step(rig *r, const char *const settings[])
+{
+    uint64_t workers[2];
+    begin(r, settings, workers);
+    step(r, workers, 0);
+    rig_leave(r, workers[0], 1);
+    rig_leave(r, workers[1], 1);
+}
+
+Test(coordinator_save, a_ps_that_is_lost_while_the_last_one_is_made_ends_the_job_which_says_that_there_is_none)
+{
+    for (uint32_t is_silent = 0; is_silent < 2; is_silent++) {
+        rig r;
+        leave_after_a_step(&r, two_ps);
+        cr_assert_eq(rig_cut(&r)->mark, 1);
+        for (unsigned second = 0; is_silent && second < 7; second++) {
+            rig_register(&r, 0);
+            rig_pass(&r, 1000);
+        }
+        if (!is_silent)
+            rig_failed(rig_register_as(&r, 1, 555, "host:1"), SG_STOPPED, "all workers have left");
+        cr_assert(rig_logged(&r, "no_checkpoint iteration=1 newest=0 reason=\"ps 1 (host:1) was"), "%s", r.log);
+        rig_live(&r, 3 * r.config->lease_ms, NULL);
+        cr_assert_eq(r.n_ends, 1);
+        cr_assert_eq(r.end_status, SG_OK, "%s", r.end_text);
+        rig_deinit(&r);
+    }
+}
+
+Test(coordinator_save, told_to_stop_a_ps_that_is_lost_meanwhile_is_not_waited_for)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, two_ps, workers);
+    step(&r, workers, 0);
+    sg_coordinator_stop(r.coordinator, r.now_ms);
+    rig_register_as(&r, 1, 555, "host:1");
+    rig_failed(rig_heartbeat(&r, workers[0]), SG_STOPPED, "was told to stop");
+    rig_failed(rig_heartbeat(&r, workers[1]), SG_STOPPED, "was told to stop");
+    cr_assert(rig_logged(&r, "no_checkpoint"), "%s", r.log);
+    rig_pass(&r, r.config->shutdown_grace_ms);
+    cr_assert_eq(r.n_ends, 1);
+    cr_assert_eq(r.end_status, SG_OK);
+    rig_deinit(&r);
+}
