@@ -1,9 +1,15 @@
 /* common/descriptors.c - see descriptors.h. What fails here fails silently: there may be nowhere to say so. */
 #include "common/descriptors.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 void sg_descriptors_open_standard(void)
@@ -14,6 +20,18 @@ void sg_descriptors_open_standard(void)
     while (opened >= 0 && opened <= STDERR_FILENO);
     if (opened >= 0)
         close(opened);
+}
+
+int sg_descriptors_end_output(const char *program, int code)
+{
+    struct stat found;
+    errno = 0;
+    const bool failed = fflush(stdout) != 0 || ferror(stdout) != 0;
+    if (!failed || (fstat(STDOUT_FILENO, &found) == 0 && (S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode))))
+        return code;
+    fprintf(stderr, "%s: standard output could not be written%s%s\n", program, errno != 0 ? ": " : "",
+            errno != 0 ? strerror(errno) : "");
+    return code != 0 ? code : EX_IOERR;
 }
 
 void sg_descriptors_raise_limit(void)

@@ -12,6 +12,11 @@ void sg_descriptors_open_standard(void);
  * to accept for want of one never accepts again; the usual limit, 1024, is less than a large cluster needs. */
 void sg_descriptors_raise_limit(void);
 
+/* The exit code of a program that would end with `code`: writes out what is left of standard output, and where that or
+ * anything before could not be written, such as on a full disk, says so and makes 74 of 0. A reader that has gone has
+ * read what it wanted. */
+int sg_descriptors_end_output(const char *program, int code);
+
 /* Whether so many files may be open; `what_for` ends the message: "2 workers and 1 ps". Errors: EXHAUSTED. */
 SG_MUST_USE sg_status sg_descriptors_check(uint64_t wanted, const char *what_for, sg_error *err);
 

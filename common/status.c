@@ -39,6 +39,14 @@ const char *sg_status_text(sg_status status)
     return row != NULL ? row->text : "unknown status";
 }
 
+bool sg_status_is_exit_code(int code)
+{
+    bool found = false;
+    for (size_t i = 0; i < SG_ARRAY_LEN(rows); i++)
+        found |= rows[i].exit_code == code;
+    return found;
+}
+
 int sg_status_exit_code(sg_status status)
 {
     const status_row *row = row_of((uint32_t)status);

@@ -45,4 +45,7 @@ char *sg_xprintf(const char *format, ...) SG_PRINTF(1, 2);
 /* n_bytes rounded up to a multiple of 64, 64-byte aligned, not zeroed; NULL without memory. Freed by free(). */
 void *sg_try_alloc_aligned(size_t n_bytes);
 
+/* Whether sg_status_exit_code gives it for some status. */
+bool sg_status_is_exit_code(int code);
+
 #endif

@@ -156,5 +156,6 @@ int main(int argc, char **argv)
     if (status != SG_OK)
         fprintf(stderr, "shardgrad-ps: %s\n", err.message);
     sg_daemon_deinit(&daemon);
-    return status == SG_OK && atomic_load(&s.first) == SIGINT ? 130 : sg_status_exit_code(status);
+    return sg_descriptors_end_output(
+        "shardgrad-ps", status == SG_OK && atomic_load(&s.first) == SIGINT ? 130 : sg_status_exit_code(status));
 }

@@ -126,5 +126,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "shardgrad-worker: %s\n", err.message);
     sg_config_destroy(config);
     sg_daemon_deinit(&daemon);
-    return code;
+    return sg_descriptors_end_output("shardgrad-worker", code);
 }

@@ -111,6 +111,16 @@ Test(supervisor, a_failure_stops_the_others_and_is_told_with_its_last_word)
     cr_assert_str_eq(w.finished, "");
 }
 
+Test(supervisor, an_exit_code_that_is_none_of_ours_is_told_but_not_passed_on)
+{
+    watch w;
+    begin(&w, 1000);
+    start(&w, "a", "echo a library is missing >&2; exit 127");
+    sg_error err;
+    cr_assert_eq(run(&w, &err), 69);
+    cr_assert_str_eq(err.message, "a failed with exit code 127: a library is missing");
+}
+
 Test(supervisor, the_last_word_is_the_last_error_not_the_last_line)
 {
     watch w;

@@ -90,3 +90,14 @@ def a_run_that_goes_on_from_a_checkpoint_counts_what_it_did_itself(case):
     summary = case.train(config, "--set", "train.steps=28")
     equal(summary["steps"], 28, "updates, those before the checkpoint included")
     equal(round(summary["examples_per_second"] * summary["seconds"]), 8 * 32, "examples of the steps since")
+
+
+@test
+def a_run_says_what_it_goes_on_from_and_that_nothing_is_left(case):
+    config = case.config(text=f"checkpoint: {{dir: {case.dir}/checkpoints, every: 10}}\n")
+    check("restored" not in case.shardgrad("run", config).err, "the first begins anew")
+    run = case.shardgrad("run", config, "--set", "train.steps=30")
+    contains(run.err, f"shardgrad: restored iteration 20 from {case.dir}/checkpoints", "the second goes on")
+    check("nothing is left" not in run.err, "it has something to do")
+    contains(case.shardgrad("run", config, "--set", "train.steps=30").err,
+             "shardgrad: nothing is left to do: iteration 30 of 30 was reached", "the third")

@@ -1,5 +1,7 @@
 """The shardgrad command without a cluster: help, usage, check-config, version, training in one process."""
+import os
 import signal
+import subprocess
 
 from harness import check, contains, equal, test
 
@@ -34,6 +36,42 @@ def a_wrong_command_line_is_64_with_a_hint(case):
         contains(case.start(program, "--index", "0").expect(64).err, "--config", program)
         contains(case.start(program, "--config", config, "--index", "0", "--x").expect(64).err, "--x", program)
         contains(case.start(program, "--config", config, "--index", "one").expect(64).err, "one", program)
+
+
+@test
+def what_cannot_be_written_is_74(case):
+    config = case.config()
+    with open("/dev/full", "w") as full:
+        for program, *args in (["shardgrad", "version"], ["shardgrad", "--help"], ["shardgrad", "run", "--help"],
+                               ["shardgrad", "check-config", config, "--print"], ["shardgrad-ps", "--help"],
+                               ["shardgrad-worker", "--version"], ["shardgrad", "run", config, "--local"]):
+            ended = subprocess.run([f"{case.bin}/{program}", *args], stdout=full, stderr=subprocess.PIPE, text=True)
+            equal(ended.returncode, 74, f"{program} {args}")
+            contains(ended.stderr, f"(?m)^{program}: standard output could not be written", f"{program} {args}")
+        ended = subprocess.run([f"{case.bin}/shardgrad", "rum"], stdout=full, stderr=subprocess.PIPE)
+        equal(ended.returncode, 64, "a failure has its own code")
+    reader, writer = os.pipe()
+    os.close(reader)  # one that reads no more has read what it wanted
+    equal(subprocess.run([f"{case.bin}/shardgrad", "version"], stdout=writer).returncode, 0, "a reader that has gone")
+    os.close(writer)
+
+
+@test
+def local_says_what_it_has_no_use_for(case):
+    run = case.shardgrad("run", case.config(), "--local", "--workers", "3")
+    contains(run.err, "--local trains in this one process: --workers and --ps have no effect", "a note")
+    check("no effect" not in case.shardgrad("run", case.config(), "--local").err, "no note without them")
+
+
+@test
+def commands_list_the_flags_that_they_use(case):
+    for command in ("status", "save", "set", "export", "import"):
+        text = case.shardgrad(command, "--help").out
+        check("--workers" not in text and "--mode" not in text, f"flags of {command}: {text}")
+        equal("--run-dir" in text, command in ("status", "save", "set"), f"--run-dir of {command}")
+    for command, *args in (["status"], ["save"], ["set", "update.learning_rate=0.1"]):
+        contains(case.shardgrad(command, *args, case.config(), code=69).err,
+                 "no answer from the coordinator: the job does not run, or it was started with --run-dir", command)
 
 
 @test

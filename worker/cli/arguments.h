@@ -27,6 +27,13 @@ typedef struct sg_arguments_command {
 
 #define SG_ARGUMENTS_MAX_SETTINGS 32u
 
+/* flags_help of commands that ask a running job, and of those that read or write files alone. */
+#define SG_ARGUMENTS_FLAGS_OF_A_JOB                                                                                    \
+    "  --run-dir DIR            of the run, if it was started with it: there its ps say where they listen\n"           \
+    "  --set KEY=VALUE          set a key of the cluster file, such as security.token_file=mine\n"
+#define SG_ARGUMENTS_FLAGS_OF_FILES                                                                                    \
+    "  --set KEY=VALUE          set a key of the cluster file, such as checkpoint.dir=DIR\n"
+
 typedef struct sg_arguments {
     const char *settings[SG_ARGUMENTS_MAX_SETTINGS]; /* [n_settings] as they were given */
     size_t n_settings;

@@ -92,13 +92,14 @@ int sg_export_main(int argc, char **argv)
         {"--dir", "DIR", "folder of the checkpoints, where there is no cluster file", NULL, &o.dir},
     };
     sg_arguments_command command = {
-        .usage = "shardgrad export FILE --out PATH [--step N] [options]",
+        .usage = "shardgrad export {FILE | --dir DIR} {--out PATH [--step N] | --list}",
         .summary =
             "Writes the values of a checkpoint of the cluster file's checkpoint.dir as one plain safetensors file:\n"
             "a whole float32 tensor for each variable, under its own name. A value that is not what was written is\n"
             "found by its checksum. A job may run meanwhile. Exit code 65: a checkpoint is damaged; 66: there is none.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
+        .flags_help = SG_ARGUMENTS_FLAGS_OF_FILES,
     };
     sg_error err;
     sg_arguments a;

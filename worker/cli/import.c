@@ -58,7 +58,7 @@ int sg_import_main(int argc, char **argv)
         {"--replace", "", "although there are checkpoints, none of which will be used again", &replace, NULL},
     };
     sg_arguments_command command = {
-        .usage = "shardgrad import FILE --from PATH [--replace] [options]",
+        .usage = "shardgrad import FILE --from PATH [--replace] [--set KEY=VALUE]",
         .summary =
             "Makes the tensors of a plain safetensors file the initial values of the job of the cluster file: its\n"
             "next run starts from them, at step 0. The file must have a float32 tensor of the name and shape of\n"
@@ -66,6 +66,7 @@ int sg_import_main(int argc, char **argv)
             "meanwhile. Exit code 65: the file does not fit the model.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
+        .flags_help = SG_ARGUMENTS_FLAGS_OF_FILES,
         .needs_file = true,
     };
     sg_error err;

@@ -43,12 +43,12 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help(stdout);
-        return 0;
+        return sg_descriptors_end_output("shardgrad", 0);
     }
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
     for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
         if (strcmp(commands[i].name, name) == 0)
-            return commands[i].main(argc - 1, argv + 1);
+            return sg_descriptors_end_output("shardgrad", commands[i].main(argc - 1, argv + 1));
     fprintf(stderr, "shardgrad: unknown command '%s'; the commands are", argv[1]);
     for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
         fprintf(stderr, "%s %s", i > 0 ? "," : "", commands[i].name);

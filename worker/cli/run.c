@@ -1,6 +1,7 @@
 /* worker/cli/run.c - `shardgrad run`: what both ways of training have in common. */
 #include "worker/cli/run.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "worker/cli/commands.h"
@@ -25,6 +26,15 @@ static sg_status init_progress(sg_run *run, sg_error *err)
     return SG_OK;
 }
 
+static void note_flags(const sg_config_flags *flags)
+{
+    bool found = false;
+    for (size_t i = 0; i < flags->n_overrides; i++)
+        found |= strcmp(flags->overrides[i].key, "workers") == 0 || strcmp(flags->overrides[i].key, "ps") == 0;
+    if (found)
+        fprintf(stderr, "shardgrad: --local trains in this one process: --workers and --ps have no effect\n");
+}
+
 static int run_config(const sg_arguments *arguments, bool local)
 {
     sg_error err;
@@ -34,6 +44,8 @@ static int run_config(const sg_arguments *arguments, bool local)
         status = sg_run_directory_open(arguments->config->run_dir, &run.lock_fd, &err);
     if (status != SG_OK)
         return sg_arguments_fail(status, &err);
+    if (local)
+        note_flags(&arguments->flags);
     int code = local ? sg_run_local(&run) : sg_run_cluster(&run);
     close(run.lock_fd);
     return code;
@@ -43,7 +55,8 @@ int sg_run_main(int argc, char **argv)
 {
     bool local = false;
     const sg_arguments_option options[] = {
-        {"--local", "", "train in this one process, without ps: the same steps, for comparison", &local, NULL},
+        {"--local", "", "train in this one process, without ps, workers and checkpoints: the same steps, to compare",
+         &local, NULL},
     };
     sg_arguments_command command = {
         .usage = "shardgrad run FILE [--local] [options]",

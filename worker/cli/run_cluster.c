@@ -105,6 +105,22 @@ static sg_status start_processes(cluster *c, sg_error *err)
 
 /* --- what the supervisor tells -------------------------------------------------------------------------------- */
 
+/* ps 0 has said it for all of them. */
+static void tell_restored(cluster *c, const char *who, const char *text)
+{
+    static const char event[] = "restored iteration=";
+    if (strcmp(who, "ps-0") != 0 || strncmp(text, event, strlen(event)) != 0)
+        return;
+    const uint64_t iteration = strtoull(text + strlen(event), NULL, 10), total = c->run->progress.total_steps;
+    sg_progress_print(&c->run->progress, "shardgrad: restored iteration %" PRIu64 " from %s", iteration,
+                      c->config->checkpoint.dir);
+    if (iteration >= total && c->config->update.mode == SG_MODE_SYNC)
+        sg_progress_print(&c->run->progress,
+                          "shardgrad: nothing is left to do: iteration %" PRIu64 " of %" PRIu64 " was reached; raise "
+                          "train.epochs or train.steps to go on, or begin anew with --restore none",
+                          iteration, total);
+}
+
 /* Warnings, errors, and whatever is no log line are for the user; the rest is in the run directory. The last word of a
  * process that failed is told in the end, and what the others say when they are stopped is no news. */
 static void on_line(void *user, const char *who, const char *line)
@@ -112,6 +128,7 @@ static void on_line(void *user, const char *who, const char *line)
     cluster *c = user;
     char level;
     const char *text = sg_supervisor_log_text(line, &level);
+    tell_restored(c, who, text);
     bool quiet = level == 'I' || level == 'D' || sg_supervisor_last_word(line) != NULL ||
                  sg_supervisor_is_stopping(c->supervisor);
     if (quiet && c->config->log_level != SG_LOG_DEBUG)

@@ -39,12 +39,13 @@ int sg_save_main(int argc, char **argv)
         {"--coordinator", "HOST:PORT", "address of ps 0, instead of the one that FILE leads to", NULL, &coordinator},
     };
     sg_arguments_command command = {
-        .usage = "shardgrad save FILE [--coordinator HOST:PORT] [options]",
+        .usage = "shardgrad save {FILE [--run-dir DIR] | --coordinator HOST:PORT} [options]",
         .summary =
             "Makes a checkpoint of a running job, in its checkpoint.dir, before the next iteration that a worker asks\n"
             "for, and waits until it is complete. Training goes on meanwhile. Exit code 69: nobody answers.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
+        .flags_help = SG_ARGUMENTS_FLAGS_OF_A_JOB,
     };
     sg_error err;
     sg_arguments a;

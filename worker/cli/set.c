@@ -27,14 +27,14 @@ static void fill(const sg_arguments *a, char *keys[], Shardgrad__V1__Setting set
 
 static void print(const Shardgrad__V1__SetResponse *response)
 {
-    printf("set %" PRIu64 " is in force", response->number);
+    printf("hyper-parameter set %" PRIu64 " is in force", response->number);
     for (size_t group = 0; group < response->n_steps; group++) {
         if (response->n_steps > 1)
             printf("%s group %zu from step %" PRIu64, group == 0 ? ":" : ",", group, response->steps[group]);
         else
             printf(" from step %" PRIu64, response->steps[group]);
     }
-    printf("\n");
+    printf(" (set 1 is what the job began with)\n");
 }
 
 /* The same request until it is answered: it changes things once. */
@@ -72,7 +72,7 @@ int sg_set_main(int argc, char **argv)
         {"--coordinator", "HOST:PORT", "address of ps 0, instead of the one that FILE leads to", NULL, &coordinator},
     };
     sg_arguments_command command = {
-        .usage = "shardgrad set KEY=VALUE... FILE [--coordinator HOST:PORT] [options]",
+        .usage = "shardgrad set KEY=VALUE... {FILE [--run-dir DIR] | --coordinator HOST:PORT} [options]",
         .summary =
             "Changes hyper-parameters of a running job, such as update.learning_rate=0.01, all at once, and says "
             "which\n"
@@ -81,6 +81,7 @@ int sg_set_main(int argc, char **argv)
             "is.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
+        .flags_help = SG_ARGUMENTS_FLAGS_OF_A_JOB,
         .takes_settings = true,
     };
     sg_error err;

@@ -130,7 +130,7 @@ int sg_status_main(int argc, char **argv)
         {"--json", "", "for programs: all that the coordinator says, as one object", &json, NULL},
     };
     sg_arguments_command command = {
-        .usage = "shardgrad status FILE [--coordinator HOST:PORT] [--json] [options]",
+        .usage = "shardgrad status {FILE [--run-dir DIR] | --coordinator HOST:PORT} [--json] [options]",
         .summary =
             "Asks the coordinator (ps 0) of the cluster how the job stands, and prints it. Exit code 69: nobody\n"
             "answers. Columns: `heard`, how long ago the coordinator last heard of it: what a ps tells of itself\n"
@@ -138,6 +138,7 @@ int sg_status_main(int argc, char **argv)
             "to which step a worker is done, async: how many tickets.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
+        .flags_help = SG_ARGUMENTS_FLAGS_OF_A_JOB,
     };
     sg_error err;
     sg_arguments a;
@@ -150,16 +151,12 @@ int sg_status_main(int argc, char **argv)
         status = sg_status_query_ask(query, ASK_TIMEOUT_MS, &response, &err);
         sg_status_query_destroy(query);
         if (status == SG_OK) {
-            if (!json)
+            if (json)
+                sg_status_json_write(stdout, response);
+            else
                 print_status(response);
-            else if (!sg_status_json_write(stdout, response))
-                status = sg_error_set(&err, SG_EXHAUSTED, "standard output cannot be written to");
             shardgrad__v1__status_response__free_unpacked(response, NULL);
-        } else if (status == SG_NOT_READY || status == SG_UNAVAILABLE || status == SG_TIMEOUT)
-            status = sg_error_prefix(&err, status,
-                                     status == SG_NOT_READY
-                                         ? "no answer from the coordinator (of a run with --run-dir DIR: give it, too)"
-                                         : "no answer from the coordinator");
+        }
     }
     int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
     sg_arguments_deinit(&a);

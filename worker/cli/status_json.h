@@ -9,7 +9,7 @@
 
 /* Writes one object and a newline. Its keys are the fields of StatusResponse, with the meanings of coordinator.proto,
  * and all of them are there: an unset message is null, an enum the lower-case end of its name ("running"), a bitmap of
- * workers the list of their indices. False: it could not be written. */
-bool sg_status_json_write(FILE *out, const Shardgrad__V1__StatusResponse *response);
+ * workers the list of their indices. */
+void sg_status_json_write(FILE *out, const Shardgrad__V1__StatusResponse *response);
 
 #endif

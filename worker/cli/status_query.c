@@ -67,6 +67,10 @@ static sg_status find_channel(sg_status_query *query, sg_error *err)
         snprintf(address, sizeof(address), "%s", query->coordinator);
     else if (status == SG_OK)
         status = sg_address_find(query->config, 0, address, err);
+    if (status == SG_NOT_READY)
+        return sg_error_prefix(err, status,
+                               "no answer from the coordinator: the job does not run, or it was started with --run-dir "
+                               "DIR (give it, too) or from another folder");
     if (status != SG_OK)
         return status;
     if (query->channel == NULL || strcmp(sg_rpc_channel_address(query->channel), address) != 0)
@@ -96,6 +100,15 @@ static void take_reply(void *user, sg_status status, const sg_error *error, cons
     sg_wire_parts_deinit(&parts);
 }
 
+static sg_status explain(const sg_status_query *query, sg_error *err)
+{
+    const char *address = sg_rpc_channel_address(query->channel), *text = query->error.message;
+    const bool is_whose = strncmp(text, address, strlen(address)) == 0; /* the transport has said it */
+    const bool nobody = query->status == SG_UNAVAILABLE || query->status == SG_TIMEOUT;
+    return sg_error_set(err, query->status, "%s%s%s%s", nobody ? "no answer from the coordinator: " : "",
+                        is_whose ? "" : address, is_whose ? "" : ": ", text);
+}
+
 sg_status sg_status_query_call(sg_status_query *query, const char *method, const ProtobufCMessage *request,
                                const ProtobufCMessageDescriptor *type, uint64_t timeout_ms, ProtobufCMessage **reply,
                                sg_error *err)
@@ -115,12 +128,8 @@ sg_status sg_status_query_call(sg_status_query *query, const char *method, const
         pthread_cond_wait(&query->finished, &query->mutex);
     pthread_mutex_unlock(&query->mutex);
     sg_rpc_pending_release(pending);
-    if (query->status != SG_OK) {
-        const char *address = sg_rpc_channel_address(query->channel), *text = query->error.message;
-        if (strncmp(text, address, strlen(address)) == 0) /* the transport has said whose it is */
-            return sg_error_set(err, query->status, "%s", text);
-        return sg_error_set(err, query->status, "%s: %s", address, text);
-    }
+    if (query->status != SG_OK)
+        return explain(query, err);
     *reply = query->reply;
     return SG_OK;
 }

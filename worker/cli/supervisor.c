@@ -192,8 +192,9 @@ static void judge(child *c)
         (void)!sg_error_set(&s->error, bug ? SG_INTERNAL : SG_PEER_LOST, "%s was ended by signal %d (%s)%s%s", c->who,
                             c->signal_number, strsignal(c->signal_number), colon, c->last_error);
     } else {
-        s->failure = (int)c->exit_code;
-        (void)!sg_error_set(&s->error, SG_PEER_LOST, "%s failed with exit code %d%s%s", c->who, s->failure, colon,
+        const int code = (int)c->exit_code; /* of no program of ours: 127, where a library is missing */
+        s->failure = sg_status_is_exit_code(code) ? code : sg_status_exit_code(SG_PEER_LOST);
+        (void)!sg_error_set(&s->error, SG_PEER_LOST, "%s failed with exit code %d%s%s", c->who, code, colon,
                             c->last_error);
     }
     sg_supervisor_stop(s);

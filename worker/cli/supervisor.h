@@ -51,7 +51,8 @@ void sg_supervisor_kill(sg_supervisor *supervisor);
 bool sg_supervisor_is_stopping(const sg_supervisor *supervisor);
 size_t sg_supervisor_n_alive(const sg_supervisor *supervisor);
 
-/* The exit code of the first failure, 0 if nothing failed. err says which process failed, how, and its last word. */
+/* The exit code of the first failure, or, where it is none of ours, that of PEER_LOST; 0 if nothing failed. err says
+ * which process failed, how, and its last word. */
 int sg_supervisor_failure(const sg_supervisor *supervisor, sg_error *err);
 
 /* The last word of a daemon of ours, "shardgrad-worker: MESSAGE": returns MESSAGE; NULL for any other line. */
