@@ -158,13 +158,24 @@ SG_ISA_INLINE float exp_of_negative(float x)
     return x < -87.0F ? 0 : p * power;
 }
 
-/* Returns -log(p[label]). */
-SG_ISA_INLINE double softmax_row(size_t cols, const float *x, uint32_t label, float *p)
+/* The mean distance of x from max. */
+SG_ISA_INLINE double mean_distance(size_t cols, const float *x, float max)
+{
+    double sum = 0;
+    for (size_t c = 0; c < cols; c++)
+        sum += (double)max - (double)x[c];
+    return sum / (double)cols;
+}
+
+/* Returns (1 - smoothing) * -log(p[label]) + smoothing * the mean of -log(p). */
+SG_ISA_INLINE double softmax_row(size_t cols, const float *x, uint32_t label, double smoothing, float *p)
 {
     float max = -INFINITY;
     for (size_t c = 0; c < cols; c++)
         max = x[c] > max ? x[c] : max;
-    double label_distance = (double)max - (double)x[label]; /* before p overwrites x */
+    double distance = (1 - smoothing) * ((double)max - (double)x[label]); /* before p overwrites x */
+    if (smoothing > 0)
+        distance += smoothing * mean_distance(cols, x, max);
     for (size_t c = 0; c < cols; c++)
         p[c] = exp_of_negative(x[c] - max);
     double sum = 0;
@@ -173,26 +184,29 @@ SG_ISA_INLINE double softmax_row(size_t cols, const float *x, uint32_t label, fl
     float inverse = (float)(1 / sum);
     for (size_t c = 0; c < cols; c++)
         p[c] *= inverse;
-    return log(sum) + label_distance;
+    return log(sum) + distance;
 }
 
-SG_ISA_INLINE void softmax_loop(size_t rows, size_t cols, const float *x, const uint32_t *labels, float *p, float *loss)
+SG_ISA_INLINE void softmax_loop(size_t rows, size_t cols, const float *x, const uint32_t *labels, double smoothing,
+                                float *p, float *loss)
 {
     double total = 0;
     for (size_t r = 0; r < rows; r++)
-        total += softmax_row(cols, x + r * cols, labels[r], p + r * cols);
+        total += softmax_row(cols, x + r * cols, labels[r], smoothing, p + r * cols);
     *loss = rows ? (float)(total / (double)rows) : 0;
 }
 
 SG_ISA_INLINE void softmax_backward_loop(size_t rows, size_t cols, const float *p, const uint32_t *labels,
-                                         const float *dloss, bool accumulate, float *d)
+                                         double smoothing, const float *dloss, bool accumulate, float *d)
 {
+    const float of_each = (float)(smoothing / (double)cols),
+                of_label = (float)(1 - smoothing + smoothing / (double)cols);
     float scale = rows ? *dloss / (float)rows : 0;
     for (size_t r = 0; r < rows; r++, p += cols, d += cols) {
         float others = accumulate ? d[labels[r]] : 0;
         for (size_t c = 0; c < cols; c++)
-            d[c] = p[c] * scale + (accumulate ? d[c] : 0);
-        d[labels[r]] = (p[labels[r]] - 1) * scale + others;
+            d[c] = (p[c] - of_each) * scale + (accumulate ? d[c] : 0);
+        d[labels[r]] = (p[labels[r]] - of_label) * scale + others;
     }
 }
 
@@ -232,19 +246,20 @@ static double get(const void *x, size_t index)
     target static void relu_backward_column_sums_##name_(size_t rows, size_t cols, const void *y, void *dy,            \
                                                          bool accumulate, void *sums)                                  \
     { relu_backward_column_sums_loop(rows, cols, y, dy, accumulate, sums); }                                           \
-    target static void softmax_##name_(size_t rows, size_t cols, const void *x, const uint32_t *labels, void *p,       \
-                                       void *loss)                                                                     \
-    { softmax_loop(rows, cols, x, labels, p, loss); }                                                                  \
+    target static void softmax_##name_(size_t rows, size_t cols, const void *x, const uint32_t *labels,                \
+                                       double smoothing, void *p, void *loss)                                          \
+    { softmax_loop(rows, cols, x, labels, smoothing, p, loss); }                                                       \
     target static void softmax_backward_##name_(size_t rows, size_t cols, const void *p, const uint32_t *labels,       \
-                                                const void *dloss, bool accumulate, void *d)                           \
-    { softmax_backward_loop(rows, cols, p, labels, dloss, accumulate, d); }                                            \
+                                                double smoothing, const void *dloss, bool accumulate, void *d)         \
+    { softmax_backward_loop(rows, cols, p, labels, smoothing, dloss, accumulate, d); }                                 \
     static const sg_kernel table_##name_ = {                                                                           \
         .name = "cpu_" #name_, .elem_bytes = sizeof(float), .gemm = gemm, .gemm_rows = gemm_rows, .gemm_terms = gemm_terms,                      \
         .bias_add = bias_add_##name_, .bias_add_relu = bias_add_relu_##name_, .relu = relu_##name_, .relu_backward = relu_backward_##name_,          \
         .column_sums = column_sums_##name_, .relu_backward_column_sums = relu_backward_column_sums_##name_,            \
         .softmax_cross_entropy = softmax_##name_, .softmax_cross_entropy_backward = softmax_backward_##name_,          \
         .count_correct = count_correct, .fill = fill, .scaled = scaled_##name_, .get = get,                            \
-        .conv = &sg_cpu_conv_##name_, .pool = &sg_cpu_pool_##name_,                                                    \
+        .conv = &sg_cpu_conv_##name_, .pool = &sg_cpu_pool_##name_, .elementwise = &sg_cpu_elementwise_##name_,        \
+        .norm = &sg_cpu_norm_##name_, .move = &sg_ref_move_float,                                                      \
     };
 /* clang-format on */
 VARIANT(portable, )

@@ -19,6 +19,12 @@ void sg_cpu_multiply(size_t m, size_t n, size_t k, sg_cpu_operand a, sg_cpu_oper
 
 extern const sg_kernel_conv sg_cpu_conv_portable, sg_cpu_conv_avx2, sg_cpu_conv_avx512;
 extern const sg_kernel_pool sg_cpu_pool_portable, sg_cpu_pool_avx2, sg_cpu_pool_avx512;
+extern const sg_kernel_elementwise sg_cpu_elementwise_portable, sg_cpu_elementwise_avx2, sg_cpu_elementwise_avx512;
+extern const sg_kernel_norm sg_cpu_norm_portable, sg_cpu_norm_avx2, sg_cpu_norm_avx512;
+
+/* Of the plain loops: as good as any here. */
+extern const sg_kernel_norm sg_ref_norm_float;
+extern const sg_kernel_move sg_ref_move_float;
 
 /* Short rows are the rule here, for which a call of memcpy or memset costs more than the copy. */
 SG_ISA_INLINE void sg_cpu_copy(size_t n, const float *restrict from, float *restrict to)

@@ -15,7 +15,10 @@
 #include <stdint.h>
 
 #include "kernels/conv.h"
+#include "kernels/elementwise.h"
 #include "kernels/isa.h"
+#include "kernels/move.h"
+#include "kernels/norm.h"
 #include "kernels/pool.h"
 
 /* A multiple of the rows that any of OpenBLAS's kernels works on at a time (12, 16, 24, 32). */
@@ -51,12 +54,13 @@ typedef struct sg_kernel {
     void (*relu_backward_column_sums)(size_t rows, size_t cols, const void *y, void *dy, bool accumulate, void *sums);
 
     /* probabilities = softmax of each row of logits; *loss = mean over rows of -log(probability of the row's label),
-     * 0 where there are no rows. Stable for logits of any size. labels[r] < cols. probabilities may be logits. */
+     * 0 where there are no rows; of that 1 - smoothing, and smoothing of the mean of -log(probability) over all
+     * classes. Stable for logits of any size. labels[r] < cols. probabilities may be logits. */
     void (*softmax_cross_entropy)(size_t rows, size_t cols, const void *logits, const uint32_t *labels,
-                                  void *probabilities, void *loss);
-    /* dlogits (+)= (probabilities - one-hot of labels) * *dloss / rows */
+                                  double smoothing, void *probabilities, void *loss);
+    /* dlogits (+)= (probabilities - (1 - smoothing) * one-hot of labels - smoothing / cols) * *dloss / rows */
     void (*softmax_cross_entropy_backward)(size_t rows, size_t cols, const void *probabilities, const uint32_t *labels,
-                                           const void *dloss, bool accumulate, void *dlogits);
+                                           double smoothing, const void *dloss, bool accumulate, void *dlogits);
     /* Number of rows whose largest element (the first of equals) is the label's. */
     uint64_t (*count_correct)(size_t rows, size_t cols, const void *logits, const uint32_t *labels);
 
@@ -67,6 +71,9 @@ typedef struct sg_kernel {
 
     const sg_kernel_conv *conv;
     const sg_kernel_pool *pool;
+    const sg_kernel_elementwise *elementwise;
+    const sg_kernel_norm *norm;
+    const sg_kernel_move *move;
 } sg_kernel;
 
 /* Static storage, immutable. */

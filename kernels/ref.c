@@ -116,14 +116,16 @@ static real largest(const real *x, size_t n)
 }
 
 static void softmax_cross_entropy(size_t rows, size_t cols, const void *logits, const uint32_t *labels,
-                                  void *probabilities, void *loss)
+                                  double smoothing, void *probabilities, void *loss)
 {
     double total = 0;
     for (size_t r = 0; r < rows; r++) {
         const real *x = (const real *)logits + r * cols;
         real *p = (real *)probabilities + r * cols;
         real max = largest(x, cols);
-        double label_distance = (double)max - (double)x[labels[r]];
+        double distance = (1 - smoothing) * ((double)max - (double)x[labels[r]]);
+        for (size_t c = 0; c < cols && smoothing > 0; c++)
+            distance += smoothing / (double)cols * ((double)max - (double)x[c]);
         double sum = 0;
         for (size_t c = 0; c < cols; c++) {
             p[c] = (real)exp((double)(x[c] - max));
@@ -131,20 +133,21 @@ static void softmax_cross_entropy(size_t rows, size_t cols, const void *logits, 
         }
         for (size_t c = 0; c < cols; c++)
             p[c] = (real)((double)p[c] / sum);
-        total += log(sum) + label_distance; /* -log(p[label]), also where p[label] is too small for a real */
+        total += log(sum) + distance; /* -log(p[label]), also where p[label] is too small for a real */
     }
     *(real *)loss = rows ? (real)(total / (double)rows) : 0;
 }
 
 static void softmax_cross_entropy_backward(size_t rows, size_t cols, const void *probabilities, const uint32_t *labels,
-                                           const void *dloss, bool accumulate, void *dlogits)
+                                           double smoothing, const void *dloss, bool accumulate, void *dlogits)
 {
     real scale = rows ? *(const real *)dloss / (real)rows : 0;
     for (size_t r = 0; r < rows; r++) {
         const real *p = (const real *)probabilities + r * cols;
         real *d = (real *)dlogits + r * cols;
         for (size_t c = 0; c < cols; c++) {
-            real g = (p[c] - (real)(c == labels[r])) * scale;
+            real wanted = (real)((c == labels[r] ? 1 - smoothing : 0) + smoothing / (double)cols);
+            real g = (p[c] - wanted) * scale;
             d[c] = accumulate ? d[c] + g : g;
         }
     }
@@ -205,6 +208,9 @@ const sg_kernel *SG_REF_NAME(sg_kernel_ref_)(void)
         .get = get,
         .conv = &SG_REF_NAME(sg_ref_conv_),
         .pool = &SG_REF_NAME(sg_ref_pool_),
+        .elementwise = &SG_REF_NAME(sg_ref_elementwise_),
+        .norm = &SG_REF_NAME(sg_ref_norm_),
+        .move = &SG_REF_NAME(sg_ref_move_),
     };
     return &table;
 }

@@ -17,5 +17,8 @@ typedef SG_REAL real;
 
 extern const sg_kernel_conv SG_REF_NAME(sg_ref_conv_);
 extern const sg_kernel_pool SG_REF_NAME(sg_ref_pool_);
+extern const sg_kernel_elementwise SG_REF_NAME(sg_ref_elementwise_);
+extern const sg_kernel_norm SG_REF_NAME(sg_ref_norm_);
+extern const sg_kernel_move SG_REF_NAME(sg_ref_move_);
 
 #endif

@@ -234,12 +234,13 @@ static void cross_entropy_of(const sg_kernel *kernel, size_t rows, size_t cols, 
     for (size_t r = 0; r < rows; r++)
         labels[r] = (uint32_t)(r * 7 % cols);
     const sg_kernel *truth = sg_kernel_ref_double();
-    kernel->softmax_cross_entropy(rows, cols, logits.f, labels, p.f, loss.f);
-    truth->softmax_cross_entropy(rows, cols, logits.d, labels, p.d, loss.d);
+    const double smoothing = accumulate ? 0.1 : 0;
+    kernel->softmax_cross_entropy(rows, cols, logits.f, labels, smoothing, p.f, loss.f);
+    truth->softmax_cross_entropy(rows, cols, logits.d, labels, smoothing, p.d, loss.d);
     sg_array_assert_near(kernel, "softmax", &p, 1e-6);
     sg_array_assert_near(kernel, "cross entropy", &loss, 1e-6 * (1 + fabs(loss.d[0])));
-    kernel->softmax_cross_entropy_backward(rows, cols, p.f, labels, dloss.f, accumulate, d.f);
-    truth->softmax_cross_entropy_backward(rows, cols, p.d, labels, dloss.d, accumulate, d.d);
+    kernel->softmax_cross_entropy_backward(rows, cols, p.f, labels, smoothing, dloss.f, accumulate, d.f);
+    truth->softmax_cross_entropy_backward(rows, cols, p.d, labels, smoothing, dloss.d, accumulate, d.d);
     sg_array_assert_near(kernel, "softmax_cross_entropy_backward", &d, 1e-6);
     cr_assert(kernel->count_correct(rows, cols, logits.f, labels) == truth->count_correct(rows, cols, logits.d, labels),
               "count_correct of %s", kernel->name);
@@ -268,15 +269,15 @@ static void check_known_loss(const sg_kernel *kernel)
     uint32_t labels[] = {2, 0};
     float p[8];
     float loss;
-    kernel->softmax_cross_entropy(2, 4, logits, labels, p, &loss);
+    kernel->softmax_cross_entropy(2, 4, logits, labels, 0, p, &loss);
     cr_assert_float_eq(loss, log(4) / 2, 1e-6, "of %s: %.9g", kernel->name, (double)loss);
     static const float want[] = {0.25F, 0.25F, 0.25F, 0.25F, 1, 0, 0, 0};
     for (size_t i = 0; i < SG_ARRAY_LEN(want); i++)
         cr_assert_float_eq(p[i], want[i], 1e-6, "of %s: %zu", kernel->name, i);
-    kernel->softmax_cross_entropy(2, 4, logits, (uint32_t[]){0, 2}, p, &loss);
+    kernel->softmax_cross_entropy(2, 4, logits, (uint32_t[]){0, 2}, 0, p, &loss);
     cr_assert_float_eq(loss, (log(4) + 2000) / 2, 1e-3, "a label without probability: %.9g", (double)loss);
     float nan[] = {NAN, 0};
-    kernel->softmax_cross_entropy(1, 2, nan, labels + 1, p, &loss);
+    kernel->softmax_cross_entropy(1, 2, nan, labels + 1, 0, p, &loss);
     cr_assert(isnan(loss), "cross entropy of %s hides a NaN", kernel->name);
 }
 

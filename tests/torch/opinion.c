@@ -125,6 +125,77 @@ SHOWN(sg_tensor *, opinion_cross_entropy, opinion_pass *pass, sg_tensor *logits,
     return sg_softmax_cross_entropy_forward(pass->tape, logits, labels, n);
 }
 
+SHOWN(sg_tensor *, opinion_conv2d_transpose, opinion_pass *pass, sg_tensor *x, sg_tensor *weight, sg_tensor *bias,
+      uint64_t stride, uint64_t padding, uint64_t groups)
+{
+    return sg_conv2d_transpose_forward(pass->tape, x, weight, bias,
+                                       (sg_conv2d_options){.stride = stride, .padding = padding, .groups = groups});
+}
+
+SHOWN(sg_tensor *, opinion_upsample_nearest, opinion_pass *pass, sg_tensor *x, uint64_t factor)
+{
+    return sg_upsample_nearest_forward(pass->tape, x, factor);
+}
+
+/* function: its number in sg_unary */
+SHOWN(sg_tensor *, opinion_unary, opinion_pass *pass, sg_tensor *x, int function, double parameter)
+{
+    return sg_unary_forward(pass->tape, x, (sg_unary)function, parameter);
+}
+
+SHOWN(sg_tensor *, opinion_softmax, opinion_pass *pass, sg_tensor *x)
+{
+    return sg_softmax_forward(pass->tape, x);
+}
+
+SHOWN(sg_tensor *, opinion_layer_norm, opinion_pass *pass, sg_tensor *x, sg_tensor *gamma, sg_tensor *beta)
+{
+    return sg_layer_norm_forward(pass->tape, x, gamma, beta, 0);
+}
+
+SHOWN(sg_tensor *, opinion_batch_norm, opinion_pass *pass, sg_tensor *x, sg_tensor *gamma, sg_tensor *beta,
+      sg_tensor *mean, sg_tensor *variance, int training, int relu)
+{
+    return sg_batch_norm_forward(pass->tape, x, gamma, beta, mean, variance,
+                                 (sg_batch_norm_options){.training = training, .relu = relu});
+}
+
+SHOWN(sg_tensor *, opinion_add, opinion_pass *pass, sg_tensor *a, sg_tensor *b)
+{
+    return sg_add_forward(pass->tape, a, b);
+}
+
+SHOWN(sg_tensor *, opinion_multiply, opinion_pass *pass, sg_tensor *a, sg_tensor *b)
+{
+    return sg_multiply_forward(pass->tape, a, b);
+}
+
+SHOWN(sg_tensor *, opinion_concat, opinion_pass *pass, sg_tensor *a, sg_tensor *b, uint32_t axis)
+{
+    return sg_concat_forward(pass->tape, (sg_tensor *const[]){a, b}, 2, axis);
+}
+
+SHOWN(sg_tensor *, opinion_slice, opinion_pass *pass, sg_tensor *x, uint32_t axis, uint64_t first, uint64_t count)
+{
+    return sg_slice_forward(pass->tape, x, axis, first, count);
+}
+
+SHOWN(sg_tensor *, opinion_embedding, opinion_pass *pass, sg_tensor *table, const uint32_t *ids, size_t n)
+{
+    return sg_embedding_forward(pass->tape, table, ids, n);
+}
+
+SHOWN(sg_tensor *, opinion_smoothed, opinion_pass *pass, sg_tensor *logits, const uint32_t *labels, size_t n,
+      double smoothing)
+{
+    return sg_softmax_cross_entropy_smoothed_forward(pass->tape, logits, labels, n, smoothing);
+}
+
+SHOWN(sg_tensor *, opinion_mean_squared_error, opinion_pass *pass, sg_tensor *x, sg_tensor *target)
+{
+    return sg_mean_squared_error_forward(pass->tape, x, target);
+}
+
 /* --- update rules ----------------------------------------------------------------------------------------------- */
 
 static const struct {

@@ -25,7 +25,16 @@ def load(build):
             ("conv2d", POINTER, [POINTER] * 4 + [SIZE] * 3), ("max_pool", POINTER, [POINTER] * 2 + [SIZE] * 3),
             ("average_pool", POINTER, [POINTER] * 2 + [SIZE] * 3), ("global_average_pool", POINTER, [POINTER] * 2),
             ("mean", POINTER, [POINTER] * 2), ("flatten", POINTER, [POINTER] * 2),
-            ("cross_entropy", POINTER, [POINTER] * 3 + [SIZE])):
+            ("cross_entropy", POINTER, [POINTER] * 3 + [SIZE]), ("conv2d_transpose", POINTER, [POINTER] * 4 + [SIZE] * 3),
+            ("upsample_nearest", POINTER, [POINTER] * 2 + [SIZE]),
+            ("unary", POINTER, [POINTER] * 2 + [ctypes.c_int, ctypes.c_double]), ("softmax", POINTER, [POINTER] * 2),
+            ("layer_norm", POINTER, [POINTER] * 4), ("batch_norm", POINTER, [POINTER] * 6 + [ctypes.c_int] * 2),
+            ("add", POINTER, [POINTER] * 3), ("multiply", POINTER, [POINTER] * 3),
+            ("concat", POINTER, [POINTER] * 3 + [ctypes.c_uint32]),
+            ("slice", POINTER, [POINTER] * 2 + [ctypes.c_uint32, SIZE, SIZE]),
+            ("embedding", POINTER, [POINTER] * 3 + [SIZE]),
+            ("smoothed", POINTER, [POINTER] * 3 + [SIZE, ctypes.c_double]),
+            ("mean_squared_error", POINTER, [POINTER] * 3)):
         function = getattr(lib, f"opinion_{name}")
         function.restype, function.argtypes = result, arguments
 
@@ -50,9 +59,18 @@ class Pass:
         function = getattr(lib, f"opinion_{layer}")
         return lambda *arguments: function(self.handle, *arguments)
 
+    def keep(self, numbers):
+        self.kept.append(numpy.ascontiguousarray(numbers, numpy.uint32))
+        return address(self.kept[-1])
+
     def cross_entropy(self, logits, labels):
-        self.kept.append(numpy.ascontiguousarray(labels, numpy.uint32))
-        return lib.opinion_cross_entropy(self.handle, logits, address(self.kept[-1]), len(labels))
+        return lib.opinion_cross_entropy(self.handle, logits, self.keep(labels), len(labels))
+
+    def smoothed(self, logits, labels, smoothing):
+        return lib.opinion_smoothed(self.handle, logits, self.keep(labels), len(labels), smoothing)
+
+    def embedding(self, table, ids):
+        return lib.opinion_embedding(self.handle, table, self.keep(ids), len(ids))
 
     def value(self, tensor):
         n = lib.opinion_size(tensor)

@@ -41,12 +41,73 @@ sg_tensor *sg_mean_forward(sg_tape *tape, sg_tensor *x);
 sg_tensor *sg_reshape_forward(sg_tape *tape, sg_tensor *x, uint32_t rank, const uint64_t *shape);
 sg_tensor *sg_flatten_forward(sg_tape *tape, sg_tensor *x);
 
-/* max(0, x), any shape. */
+/* The way back of a convolution: weight[channels, outputs / groups, height, width], result [images, outputs, (height -
+ * 1)
+ * * stride + weight's height - 2 * padding, ...]. As PyTorch's, without output padding. */
+sg_tensor *sg_conv2d_transpose_forward(sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias,
+                                       sg_conv2d_options options);
+/* Each element becomes a square of factor x factor. */
+sg_tensor *sg_upsample_nearest_forward(sg_tape *tape, sg_tensor *x, uint64_t factor);
+
+typedef struct sg_batch_norm_options {
+    double epsilon;  /* added to the variance; 0: 1e-5 */
+    double momentum; /* share of a batch in the running statistics; 0: 0.1 */
+    bool training;   /* false: the running statistics are used, as they are */
+    bool relu;       /* the positive part of the result, fused */
+} sg_batch_norm_options;
+
+/* (x - mean) / sqrt(variance + epsilon) * gamma + beta for each channel of [images, channels, height, width] or [rows,
+ * channels]; the others are [channels]. In a backward pass the gradients of the running statistics, where they have
+ * any, are what these should become: (1 - momentum) * running + momentum * batch, the variance that of a sample. */
+sg_tensor *sg_batch_norm_forward(sg_tape *tape, sg_tensor *x, sg_tensor *gamma, sg_tensor *beta,
+                                 sg_tensor *running_mean, sg_tensor *running_variance, sg_batch_norm_options options);
+/* The same for each row of the last dimension, which gamma and beta have; epsilon 0: 1e-5. */
+sg_tensor *sg_layer_norm_forward(sg_tape *tape, sg_tensor *x, sg_tensor *gamma, sg_tensor *beta, double epsilon);
+/* Of each row of the last dimension. */
+sg_tensor *sg_softmax_forward(sg_tape *tape, sg_tensor *x);
+
+/* Elements left out with probability `rate`, the others times 1 / (1 - rate): which, is a function of (seed, stream,
+ * element) alone. Give each layer and step a stream of its own; for evaluation, leave the layer out. */
+sg_tensor *sg_dropout_forward(sg_tape *tape, sg_tensor *x, double rate, uint64_t seed, uint64_t stream);
+
+/* Rows ids[n_ids] of table[rows, columns]: [n_ids, columns]. ids is the caller's and must stay until the pass is over.
+ */
+sg_tensor *sg_embedding_forward(sg_tape *tape, sg_tensor *table, const uint32_t *ids, size_t n_ids);
+
+/* Of two tensors of one shape, which may be the same. */
+sg_tensor *sg_add_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b);
+sg_tensor *sg_multiply_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b);
+sg_tensor *sg_scale_forward(sg_tape *tape, sg_tensor *x, double factor);
+/* Of all elements: a scalar. */
+sg_tensor *sg_sum_forward(sg_tape *tape, sg_tensor *x);
+/* n tensors, at least 1, side by side along an axis in which alone they may differ. */
+sg_tensor *sg_concat_forward(sg_tape *tape, sg_tensor *const *tensors, size_t n, uint32_t axis);
+/* Elements [first, first + count) along an axis. */
+sg_tensor *sg_slice_forward(sg_tape *tape, sg_tensor *x, uint32_t axis, uint64_t first, uint64_t count);
+/* x, through which no gradient goes. */
+sg_tensor *sg_stop_gradient_forward(sg_tape *tape, sg_tensor *x);
+
+/* Functions of each element, any shape. max(0, x): */
 sg_tensor *sg_relu_forward(sg_tape *tape, sg_tensor *x);
+sg_tensor *sg_leaky_relu_forward(sg_tape *tape, sg_tensor *x, double slope); /* slope * x where x is negative */
+sg_tensor *sg_sigmoid_forward(sg_tape *tape, sg_tensor *x);
+sg_tensor *sg_tanh_forward(sg_tape *tape, sg_tensor *x);
+sg_tensor *sg_softplus_forward(sg_tape *tape, sg_tensor *x); /* log(1 + e^x) */
+sg_tensor *sg_gelu_forward(sg_tape *tape, sg_tensor *x);     /* by the error function */
+/* Any of them, for the parameter see kernels/elementwise.h. */
+sg_tensor *sg_unary_forward(sg_tape *tape, sg_tensor *x, sg_unary function, double parameter);
 
 /* The mean over the rows of logits[rows, classes] of the cross entropy between softmax(row) and labels[row]: a scalar.
  * 0 for 0 rows. labels is the caller's and must stay until the pass is over; n_labels must be the number of rows. */
 sg_tensor *sg_softmax_cross_entropy_forward(sg_tape *tape, sg_tensor *logits, const uint32_t *labels, size_t n_labels);
+
+/* The same where the label is only 1 - smoothing of what is wanted, and smoothing is spread evenly over all classes. */
+sg_tensor *sg_softmax_cross_entropy_smoothed_forward(sg_tape *tape, sg_tensor *logits, const uint32_t *labels,
+                                                     size_t n_labels, double smoothing);
+/* The mean of (x - target)^2: a scalar. */
+sg_tensor *sg_mean_squared_error_forward(sg_tape *tape, sg_tensor *x, sg_tensor *target);
+/* The mean of max(0, 1 - x * target), target 1 or -1: a scalar. */
+sg_tensor *sg_hinge_forward(sg_tape *tape, sg_tensor *x, sg_tensor *target);
 
 /* Number of rows of logits whose largest element is the label's; 0 after a failure. */
 uint64_t sg_softmax_cross_entropy_count_correct(sg_tape *tape, const sg_tensor *logits, const uint32_t *labels,

@@ -5,6 +5,7 @@
 typedef struct cross_entropy {
     sg_tensor *logits;
     const uint32_t *labels;
+    double smoothing;
     void *probabilities;
 } cross_entropy;
 
@@ -15,7 +16,8 @@ static void cross_entropy_backward(sg_tape *tape, const void *state, sg_tensor *
     void *dlogits = sg_tape_gradient(tape, c->logits, &accumulate);
     if (dlogits)
         sg_tape_kernel(tape)->softmax_cross_entropy_backward(c->logits->shape[0], c->logits->shape[1], c->probabilities,
-                                                             c->labels, loss->gradient, accumulate, dlogits);
+                                                             c->labels, c->smoothing, loss->gradient, accumulate,
+                                                             dlogits);
 }
 
 /* False, with the failure kept on the tape, where labels do not fit the logits. */
@@ -40,14 +42,23 @@ static bool check_labels(sg_tape *tape, const sg_tensor *logits, const uint32_t 
 
 sg_tensor *sg_softmax_cross_entropy_forward(sg_tape *tape, sg_tensor *logits, const uint32_t *labels, size_t n_labels)
 {
+    return sg_softmax_cross_entropy_smoothed_forward(tape, logits, labels, n_labels, 0);
+}
+
+sg_tensor *sg_softmax_cross_entropy_smoothed_forward(sg_tape *tape, sg_tensor *logits, const uint32_t *labels,
+                                                     size_t n_labels, double smoothing)
+{
     if (!logits || !check_labels(tape, logits, labels, n_labels))
         return NULL;
+    if (!(smoothing >= 0 && smoothing < 1))
+        return sg_tape_fail(tape, SG_INVALID, "cross entropy: smoothing %g; wanted 0 or more, and less than 1",
+                            smoothing);
     sg_tensor *loss = sg_tape_output(tape, 0, NULL, logits->needs_gradient);
-    cross_entropy state = {.logits = logits, .labels = labels};
+    cross_entropy state = {.logits = logits, .labels = labels, .smoothing = smoothing};
     state.probabilities = sg_tape_alloc(tape, logits->n_elems * sg_tape_kernel(tape)->elem_bytes);
     if (!loss || !state.probabilities || !sg_tape_may_read(tape, logits, 0, logits->n_elems))
         return NULL;
-    sg_tape_kernel(tape)->softmax_cross_entropy(logits->shape[0], logits->shape[1], logits->value, labels,
+    sg_tape_kernel(tape)->softmax_cross_entropy(logits->shape[0], logits->shape[1], logits->value, labels, smoothing,
                                                 state.probabilities, loss->value);
     sg_tape_record(tape, &(sg_tape_layer){.output = loss,
                                           .inputs = &logits,

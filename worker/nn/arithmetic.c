@@ -1,0 +1,117 @@
+/* worker/nn/arithmetic.c - sums and products of tensors of one shape, and the gradient's end. */
+#include "worker/nn/layers.h"
+#include "worker/nn/shape.h"
+
+typedef struct binary {
+    sg_tensor *a, *b;
+    double factor; /* of scale, which has no b */
+} binary;
+
+static bool shapes_equal(const sg_tensor *a, const sg_tensor *b)
+{
+    bool equal = a->rank == b->rank;
+    for (uint32_t i = 0; equal && i < a->rank; i++)
+        equal = a->shape[i] == b->shape[i];
+    return equal;
+}
+
+/* The output of a layer of a and b, whose values may be read; NULL after a failure. */
+static sg_tensor *begin(sg_tape *tape, sg_tensor *a, sg_tensor *b, const char *name)
+{
+    if (!a || !b)
+        return NULL;
+    if (!shapes_equal(a, b))
+        return sg_tape_fail(tape, SG_INVALID, "%s: %s and %s; wanted the same shape twice", name,
+                            sg_shape_describe(a).text, sg_shape_describe(b).text);
+    sg_tensor *y = sg_tape_output(tape, a->rank, a->shape, a->needs_gradient || b->needs_gradient);
+    if (!y || !sg_tape_may_read(tape, a, 0, a->n_elems) || !sg_tape_may_read(tape, b, 0, b->n_elems))
+        return NULL;
+    return y;
+}
+
+static sg_tensor *record(sg_tape *tape, sg_tensor *y, const binary *state, sg_tape_backward_fn backward)
+{
+    sg_tape_record(tape, &(sg_tape_layer){.output = y,
+                                          .inputs = (sg_tensor *[]){state->a, state->b},
+                                          .n_inputs = state->b ? 2 : 1,
+                                          .backward = backward,
+                                          .state = state,
+                                          .state_bytes = sizeof *state});
+    return y;
+}
+
+/* The second gets a copy first, so that the first may have the buffer. */
+static void add_backward(sg_tape *tape, const void *state, sg_tensor *y)
+{
+    const binary *s = state;
+    bool accumulate;
+    void *db = sg_tape_gradient(tape, s->b, &accumulate);
+    if (db)
+        sg_tape_kernel(tape)->scaled(y->n_elems, 1, y->gradient, accumulate, db);
+    sg_tape_pass_gradient(tape, y, s->a);
+}
+
+sg_tensor *sg_add_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b)
+{
+    sg_tensor *y = begin(tape, a, b, "add");
+    if (!y)
+        return NULL;
+    const sg_kernel *kernel = sg_tape_kernel(tape);
+    kernel->scaled(y->n_elems, 1, a->value, false, y->value);
+    kernel->scaled(y->n_elems, 1, b->value, true, y->value);
+    return record(tape, y, &(binary){.a = a, .b = b}, add_backward);
+}
+
+static void multiply_backward(sg_tape *tape, const void *state, sg_tensor *y)
+{
+    const binary *s = state;
+    const sg_kernel_elementwise *kernel = sg_tape_kernel(tape)->elementwise;
+    bool accumulate;
+    void *da = sg_tape_gradient(tape, s->a, &accumulate);
+    if (da)
+        kernel->multiply(y->n_elems, y->gradient, s->b->value, accumulate, da);
+    void *db = sg_tape_gradient(tape, s->b, &accumulate);
+    if (db)
+        kernel->multiply(y->n_elems, y->gradient, s->a->value, accumulate, db);
+}
+
+sg_tensor *sg_multiply_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b)
+{
+    sg_tensor *y = begin(tape, a, b, "multiply");
+    if (!y)
+        return NULL;
+    sg_tape_kernel(tape)->elementwise->multiply(y->n_elems, a->value, b->value, false, y->value);
+    return record(tape, y, &(binary){.a = a, .b = b}, multiply_backward);
+}
+
+static void scale_backward(sg_tape *tape, const void *state, sg_tensor *y)
+{
+    const binary *s = state;
+    bool accumulate;
+    void *da = sg_tape_gradient(tape, s->a, &accumulate);
+    if (da)
+        sg_tape_kernel(tape)->scaled(y->n_elems, s->factor, y->gradient, accumulate, da);
+}
+
+sg_tensor *sg_scale_forward(sg_tape *tape, sg_tensor *x, double factor)
+{
+    sg_tensor *y = begin(tape, x, x, "scale");
+    if (!y)
+        return NULL;
+    sg_tape_kernel(tape)->scaled(y->n_elems, factor, x->value, false, y->value);
+    return record(tape, y, &(binary){.a = x, .factor = factor}, scale_backward);
+}
+
+sg_tensor *sg_sum_forward(sg_tape *tape, sg_tensor *x)
+{
+    return x ? sg_scale_forward(tape, sg_mean_forward(tape, x), (double)x->n_elems) : NULL;
+}
+
+sg_tensor *sg_stop_gradient_forward(sg_tape *tape, sg_tensor *x)
+{
+    sg_tensor *y = x ? sg_tape_view(tape, x, x->rank, x->shape) : NULL;
+    if (!y || !sg_tape_may_read(tape, x, 0, x->n_elems))
+        return NULL;
+    y->needs_gradient = false;
+    return y;
+}

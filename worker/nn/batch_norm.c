@@ -1,0 +1,128 @@
+/* worker/nn/batch_norm.c - each channel brought to mean 0 and deviation 1 over a batch (Ioffe and Szegedy 2015).
+ *
+ * Training: mean and deviation are those of the batch. What the running statistics should become after it is put where
+ * other variables have their gradients: pushed to a group whose rule is `average` they become the mean over all
+ * workers. Evaluation: the running statistics, which are constants then and stay as they are. */
+#include "worker/nn/layers.h"
+#include "worker/nn/shape.h"
+
+#define DEFAULT_EPSILON  1e-5
+#define DEFAULT_MOMENTUM 0.1
+
+typedef struct batch_norm {
+    sg_tensor *x, *gamma, *beta, *running_mean, *running_variance;
+    sg_batch_norm_options options;
+    sg_norm_shape shape;
+    void *mean, *variance, *inverse; /* [channels] */
+} batch_norm;
+
+/* The variance of the batch is that of a sample: m / (m - 1) times the mean square. */
+static void propose(sg_tape *tape, const batch_norm *b, sg_tensor *running, const void *seen, double factor)
+{
+    const sg_kernel *kernel = sg_tape_kernel(tape);
+    const double share = b->options.training && b->shape.images * b->shape.plane > 0 ? b->options.momentum : 0;
+    bool accumulate;
+    void *proposal = sg_tape_gradient(tape, running, &accumulate);
+    if (!proposal)
+        return;
+    kernel->scaled(b->shape.channels, 1 - share, running->value, false, proposal);
+    kernel->scaled(b->shape.channels, share * factor, seen, true, proposal);
+}
+
+static void batch_norm_backward(sg_tape *tape, const void *state, sg_tensor *y)
+{
+    const batch_norm *b = state;
+    const sg_kernel *kernel = sg_tape_kernel(tape);
+    const size_t channels = b->shape.channels;
+    const double m = (double)(b->shape.images * b->shape.plane);
+    char *sums = sg_tape_scratch(tape, 2 * channels * kernel->elem_bytes);
+    if (!sums)
+        return;
+    if (b->options.relu)
+        kernel->relu_backward(y->n_elems, y->value, y->gradient, false, y->gradient);
+    kernel->norm->batch_sums(&b->shape, b->x->value, b->mean, b->inverse, y->gradient, sums);
+    bool accumulate;
+    void *dbeta = sg_tape_gradient(tape, b->beta, &accumulate);
+    if (dbeta)
+        kernel->scaled(channels, 1, sums, accumulate, dbeta);
+    void *dgamma = sg_tape_gradient(tape, b->gamma, &accumulate);
+    if (dgamma)
+        kernel->scaled(channels, 1, sums + channels * kernel->elem_bytes, accumulate, dgamma);
+    void *dx = sg_tape_gradient(tape, b->x, &accumulate);
+    if (dx)
+        kernel->norm->batch_backward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, y->gradient,
+                                     b->options.training ? sums : NULL, accumulate, dx);
+    propose(tape, b, b->running_mean, b->mean, 1);
+    propose(tape, b, b->running_variance, b->variance, m > 1 ? m / (m - 1) : 1);
+}
+
+static bool shapes_fit(const sg_tensor *x, const sg_tensor *const *ofchannel)
+{
+    if (x->rank != 2 && x->rank != 4)
+        return false;
+    for (size_t i = 0; i < 4; i++)
+        if (ofchannel[i]->rank != 1 || ofchannel[i]->shape[0] != x->shape[1])
+            return false;
+    return true;
+}
+
+static bool may_read(sg_tape *tape, const batch_norm *b)
+{
+    const sg_tensor *const all[] = {b->x, b->running_mean, b->running_variance, b->gamma, b->beta};
+    for (size_t i = 0; i < SG_ARRAY_LEN(all); i++)
+        if (!sg_tape_may_read(tape, all[i], 0, all[i]->n_elems))
+            return false;
+    return true;
+}
+
+/* Chooses the statistics and computes. */
+static bool compute(sg_tape *tape, batch_norm *b, sg_tensor *y)
+{
+    const sg_kernel *kernel = sg_tape_kernel(tape);
+    const size_t n_bytes = b->shape.channels * kernel->elem_bytes;
+    b->inverse = sg_tape_alloc(tape, n_bytes);
+    b->mean = b->options.training ? sg_tape_alloc(tape, n_bytes) : b->running_mean->value;
+    b->variance = b->options.training ? sg_tape_alloc(tape, n_bytes) : b->running_variance->value;
+    if (!b->inverse || !b->mean || !b->variance || !may_read(tape, b))
+        return false;
+    if (b->options.training)
+        kernel->norm->batch_statistics(&b->shape, b->x->value, b->mean, b->variance);
+    kernel->norm->inverse_deviation(b->shape.channels, b->options.epsilon, b->variance, b->inverse);
+    kernel->norm->batch_forward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, b->beta->value,
+                                b->options.relu, y->value);
+    return true;
+}
+
+sg_tensor *sg_batch_norm_forward(sg_tape *tape, sg_tensor *x, sg_tensor *gamma, sg_tensor *beta,
+                                 sg_tensor *running_mean, sg_tensor *running_variance, sg_batch_norm_options options)
+{
+    if (!x || !gamma || !beta || !running_mean || !running_variance)
+        return NULL;
+    if (!shapes_fit(x, (const sg_tensor *const[]){gamma, beta, running_mean, running_variance}))
+        return sg_tape_fail(tape, SG_INVALID,
+                            "batch_norm: input %s, gamma %s, beta %s, mean %s, variance %s; wanted [images, channels, "
+                            "height, width] or [rows, channels], and four times [channels]",
+                            sg_shape_describe(x).text, sg_shape_describe(gamma).text, sg_shape_describe(beta).text,
+                            sg_shape_describe(running_mean).text, sg_shape_describe(running_variance).text);
+    options.epsilon = options.epsilon > 0 ? options.epsilon : DEFAULT_EPSILON;
+    options.momentum = options.momentum > 0 ? options.momentum : DEFAULT_MOMENTUM;
+    batch_norm state = {.x = x,
+                        .gamma = gamma,
+                        .beta = beta,
+                        .running_mean = running_mean,
+                        .running_variance = running_variance,
+                        .options = options};
+    state.shape = (sg_norm_shape){
+        .images = x->shape[0], .channels = x->shape[1], .plane = x->rank == 4 ? x->shape[2] * x->shape[3] : 1};
+    sg_tensor *y =
+        sg_tape_output(tape, x->rank, x->shape, x->needs_gradient || gamma->needs_gradient || beta->needs_gradient);
+    if (!y || !compute(tape, &state, y))
+        return NULL;
+    sg_tape_record(tape, &(sg_tape_layer){.output = y,
+                                          .inputs = (sg_tensor *[]){x, gamma, beta, running_mean, running_variance},
+                                          .n_inputs = 5,
+                                          .backward = batch_norm_backward,
+                                          .state = &state,
+                                          .state_bytes = sizeof state});
+    return y;
+}
