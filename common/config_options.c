@@ -15,11 +15,10 @@
 
 static const sg_config_choice modes[] = {
     {"sync", SG_MODE_SYNC}, {"async", SG_MODE_ASYNC}, {"ssp", SG_MODE_SSP}, {NULL, 0}};
-static const sg_config_choice rules[] = {{"sgd", SG_RULE_SGD},
-                                         {"momentum", SG_RULE_MOMENTUM},
-                                         {"nesterov", SG_RULE_NESTEROV},
-                                         {"adam", SG_RULE_ADAM},
-                                         {NULL, 0}};
+static const sg_config_choice rules[] = {{"sgd", SG_RULE_SGD},           {"momentum", SG_RULE_MOMENTUM},
+                                         {"nesterov", SG_RULE_NESTEROV}, {"adagrad", SG_RULE_ADAGRAD},
+                                         {"rmsprop", SG_RULE_RMSPROP},   {"adam", SG_RULE_ADAM},
+                                         {"adamw", SG_RULE_ADAMW},       {NULL, 0}};
 static const sg_config_choice schedules[] = {
     {"constant", SG_SCHEDULE_CONSTANT}, {"step", SG_SCHEDULE_STEP}, {"cosine", SG_SCHEDULE_COSINE}, {NULL, 0}};
 static const sg_config_choice non_finites[] = {{"skip", SG_NON_FINITE_SKIP}, {"apply", SG_NON_FINITE_APPLY}, {NULL, 0}};
@@ -88,13 +87,13 @@ static const sg_config_option options[] = {
     {"update.momentum", SG_CONFIG_REAL, AT(update.momentum), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
      .help = "of momentum and nesterov"},
     {"update.beta1", SG_CONFIG_REAL, AT(update.beta1), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
-     .help = "of adam"},
+     .help = "of adam and adamw: decay of the mean of gradients"},
     {"update.beta2", SG_CONFIG_REAL, AT(update.beta2), "0.999", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
-     .help = "of adam"},
+     .help = "of adam, adamw, rmsprop (its alpha): decay of the mean of their squares"},
     {"update.epsilon", SG_CONFIG_REAL, AT(update.epsilon), "1e-08", .low = 0, .high = 1, .above_low = true, .shared = true, .changes = true,
-     .help = "of adam"},
+     .help = "of adam, adamw, rmsprop, adagrad: added to the root"},
     {"update.weight_decay", SG_CONFIG_REAL, AT(update.weight_decay), "0", .low = 0, .high = MAX_FACTOR, .shared = true, .changes = true,
-     .help = "times the value is added to the gradient"},
+     .help = "times the value is added to the gradient; adamw: times the learning rate of the value is taken from it"},
     {"update.schedule", SG_CONFIG_CHOICE, AT(update.schedule), "constant", .choices = schedules, .shared = true, .changes = true,
      .help = "how the learning rate goes on from step to step"},
     {"update.warmup_steps", SG_CONFIG_COUNT, AT(update.warmup_steps), "0", 0, UINT32_MAX, .shared = true, .changes = true,

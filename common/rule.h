@@ -2,6 +2,15 @@
 #ifndef SG_COMMON_RULE_H
 #define SG_COMMON_RULE_H
 
-typedef enum sg_rule { SG_RULE_SGD, SG_RULE_MOMENTUM, SG_RULE_NESTEROV, SG_RULE_ADAM } sg_rule;
+typedef enum sg_rule {
+    SG_RULE_SGD,
+    SG_RULE_MOMENTUM,
+    SG_RULE_NESTEROV,
+    SG_RULE_ADAGRAD,
+    SG_RULE_RMSPROP,
+    SG_RULE_ADAM,
+    SG_RULE_ADAMW,
+    SG_N_RULES
+} sg_rule;
 
 #endif

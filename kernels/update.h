@@ -21,10 +21,10 @@
 typedef struct sg_update {
     sg_rule rule;
     float learning_rate;         /* of the step, times the variable's lr_multiplier */
-    float weight_decay;          /* times the variable's decay_multiplier; L2: g + weight_decay * w */
+    float weight_decay;          /* times the variable's decay_multiplier; L2: g + weight_decay * w, but for adamw */
     float momentum;              /* momentum, nesterov */
-    float beta1, beta2, epsilon; /* adam */
-    uint64_t count;              /* which application of the rule to this slice it is, from 1: Adam's t */
+    float beta1, beta2, epsilon; /* adam, adamw; the last two also rmsprop, the last adagrad */
+    uint64_t count;              /* which application of the rule to this slice it is, from 1: t of adam, adamw */
 } sg_update;
 
 /* One contribution that counts: weight not 0. */

@@ -115,8 +115,19 @@ SG_ISA_INLINE uint32_t apply_run(sg_rule rule, const sg_update_constants *consta
         case SG_RULE_NESTEROV:
             w[i] = sg_update_nesterov(&c, old[i], g, &first[i]);
             break;
+        case SG_RULE_ADAGRAD:
+            w[i] = sg_update_adagrad(&c, old[i], g, &first[i]);
+            break;
+        case SG_RULE_RMSPROP:
+            w[i] = sg_update_rmsprop(&c, old[i], g, &first[i]);
+            break;
         case SG_RULE_ADAM:
             w[i] = sg_update_adam(&c, old[i], g, &first[i], &second[i]);
+            break;
+        case SG_RULE_ADAMW:
+            w[i] = sg_update_adamw(&c, old[i], g, &first[i], &second[i]);
+            break;
+        case SG_N_RULES:
             break;
         }
     }
@@ -212,7 +223,11 @@ SG_ISA_INLINE bool copy_is_finite(const float *restrict from, float *restrict to
         case SG_RULE_SGD: return apply_rule(SG_RULE_SGD, c, group, arrays, n_elems);                                   \
         case SG_RULE_MOMENTUM: return apply_rule(SG_RULE_MOMENTUM, c, group, arrays, n_elems);                         \
         case SG_RULE_NESTEROV: return apply_rule(SG_RULE_NESTEROV, c, group, arrays, n_elems);                         \
+        case SG_RULE_ADAGRAD: return apply_rule(SG_RULE_ADAGRAD, c, group, arrays, n_elems);                           \
+        case SG_RULE_RMSPROP: return apply_rule(SG_RULE_RMSPROP, c, group, arrays, n_elems);                           \
         case SG_RULE_ADAM: return apply_rule(SG_RULE_ADAM, c, group, arrays, n_elems);                                 \
+        case SG_RULE_ADAMW: return apply_rule(SG_RULE_ADAMW, c, group, arrays, n_elems);                               \
+        case SG_N_RULES: break;                                                                                        \
         }                                                                                                              \
         return true;                                                                                                   \
     }                                                                                                                  \

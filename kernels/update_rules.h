@@ -1,7 +1,8 @@
 /* kernels/update_rules.h - what an update rule does to one element: the only place where the formulas stand.
  *
- * Each is PyTorch's (torch.optim.SGD, Adam), L2 weight decay added to the gradient. Every a * b + c is one fmaf, so
- * that the bits are the same in every loop, on every machine, for every backend that includes this file. */
+ * Each is PyTorch's (torch.optim.SGD, Adagrad, RMSprop, Adam, AdamW), L2 weight decay added to the gradient but for
+ * AdamW. Every a * b + c is one fmaf, so that the bits are the same in every loop, on every machine, for every backend
+ * that includes this file. */
 #ifndef SG_KERNELS_UPDATE_RULES_H
 #define SG_KERNELS_UPDATE_RULES_H
 
@@ -15,6 +16,7 @@ typedef struct sg_update_constants {
     float minus_learning_rate, weight_decay, momentum;
     float one_minus_beta1, beta2, one_minus_beta2, epsilon;
     float minus_step;            /* -learning_rate / (1 - beta1^t) */
+    float kept;                  /* 1 - learning_rate * weight_decay */
     float root_bias_correction2; /* sqrt(1 - beta2^t) */
 } sg_update_constants;
 
@@ -32,7 +34,8 @@ static inline sg_update_constants sg_update_constants_of(const sg_update *update
         .one_minus_beta2 = (float)(1.0 - beta2),
         .epsilon = update->epsilon,
     };
-    if (update->rule == SG_RULE_ADAM) { /* powers take as long as a small slice */
+    constants.kept = (float)(1.0 - (double)update->learning_rate * (double)update->weight_decay);
+    if (update->rule == SG_RULE_ADAM || update->rule == SG_RULE_ADAMW) { /* powers take as long as a small slice */
         constants.minus_step = (float)(-(double)update->learning_rate / (1.0 - pow(beta1, count)));
         constants.root_bias_correction2 = (float)sqrt(1.0 - pow(beta2, count));
     }
@@ -42,7 +45,7 @@ static inline sg_update_constants sg_update_constants_of(const sg_update *update
 /* sg_update_slots, for the compiler to see through. */
 SG_ISA_INLINE size_t sg_update_slots_of(sg_rule rule)
 {
-    return rule == SG_RULE_SGD ? 0 : rule == SG_RULE_ADAM ? 2 : 1;
+    return rule == SG_RULE_SGD ? 0 : rule == SG_RULE_ADAM || rule == SG_RULE_ADAMW ? 2 : 1;
 }
 
 SG_ISA_INLINE float sg_update_decayed(const sg_update_constants *c, float w, float g)
@@ -70,14 +73,42 @@ SG_ISA_INLINE float sg_update_nesterov(const sg_update_constants *c, float w, fl
     return fmaf(c->minus_learning_rate, fmaf(c->momentum, *velocity, g), w);
 }
 
-/* first: mean of gradients (moved by lerp, as PyTorch does); second: mean of their squares. */
-SG_ISA_INLINE float sg_update_adam(const sg_update_constants *c, float w, float g, float *first, float *second)
+/* squares: sum of those of all gradients. Duchi 2011. */
+SG_ISA_INLINE float sg_update_adagrad(const sg_update_constants *c, float w, float g, float *squares)
 {
     g = sg_update_decayed(c, w, g);
+    *squares = fmaf(g, g, *squares);
+    return fmaf(c->minus_learning_rate, g / (sqrtf(*squares) + c->epsilon), w);
+}
+
+/* square: mean of those of the gradients, with beta2 as PyTorch's alpha; neither centred nor with a momentum. Tieleman
+ * and Hinton 2012. */
+SG_ISA_INLINE float sg_update_rmsprop(const sg_update_constants *c, float w, float g, float *square)
+{
+    g = sg_update_decayed(c, w, g);
+    *square = fmaf(c->one_minus_beta2 * g, g, c->beta2 * *square);
+    return fmaf(c->minus_learning_rate, g / (sqrtf(*square) + c->epsilon), w);
+}
+
+/* first: mean of gradients (moved by lerp, as PyTorch does); second: mean of their squares. */
+SG_ISA_INLINE float sg_update_adam_step(const sg_update_constants *c, float w, float g, float *first, float *second)
+{
     *first = fmaf(c->one_minus_beta1, g - *first, *first);
     *second = fmaf(c->one_minus_beta2 * g, g, c->beta2 * *second);
     float root = sqrtf(*second) / c->root_bias_correction2 + c->epsilon;
     return fmaf(c->minus_step, *first / root, w);
+}
+
+/* Kingma and Ba 2015. */
+SG_ISA_INLINE float sg_update_adam(const sg_update_constants *c, float w, float g, float *first, float *second)
+{
+    return sg_update_adam_step(c, w, sg_update_decayed(c, w, g), first, second);
+}
+
+/* The decay is of the value and no part of the gradient. Loshchilov and Hutter 2019. */
+SG_ISA_INLINE float sg_update_adamw(const sg_update_constants *c, float w, float g, float *first, float *second)
+{
+    return sg_update_adam_step(c, c->kept * w, g, first, second);
 }
 
 #endif

@@ -111,8 +111,9 @@ int main(int argc, char **argv)
     static const struct {
         sg_rule rule;
         const char *name;
-    } rules[] = {
-        {SG_RULE_SGD, "sgd"}, {SG_RULE_MOMENTUM, "momentum"}, {SG_RULE_NESTEROV, "nesterov"}, {SG_RULE_ADAM, "adam"}};
+    } rules[] = {{SG_RULE_SGD, "sgd"},         {SG_RULE_MOMENTUM, "momentum"}, {SG_RULE_NESTEROV, "nesterov"},
+                 {SG_RULE_ADAGRAD, "adagrad"}, {SG_RULE_RMSPROP, "rmsprop"},   {SG_RULE_ADAM, "adam"},
+                 {SG_RULE_ADAMW, "adamw"}};
     static const size_t counts[] = {1, 2, 3, 4, 8};
     double mib = argc > 1 ? strtod(argv[1], NULL) : 64;
     if (!(mib >= 0.01 && mib <= 4096)) {

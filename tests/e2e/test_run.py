@@ -59,7 +59,7 @@ def the_same_seed_gives_the_same_parameters_whatever_the_number_of_ps(case):
 
 @test
 def one_ps_and_one_worker_equal_training_in_one_process(case):
-    for rule in ("sgd", "momentum", "nesterov", "adam"):
+    for rule in ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"):
         config = case.config(update__rule=rule, update__weight_decay="0.001", update__learning_rate="0.01",
                              update__schedule="cosine", update__warmup_steps="3", update__decay_steps="15")
         cluster, local = case.train(config, run="cluster"), case.train(config, "--local", run="local")

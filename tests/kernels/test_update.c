@@ -14,8 +14,6 @@ TestSuite(update, .timeout = 20);
 #define MAX_PARTS 3
 #define N_GOLDEN  3
 
-static const sg_rule rules[] = {SG_RULE_SGD, SG_RULE_MOMENTUM, SG_RULE_NESTEROV, SG_RULE_ADAM};
-
 static sg_update update_of(sg_rule rule, float weight_decay)
 {
     return (sg_update){.rule = rule,
@@ -43,6 +41,18 @@ static const struct {
      {{0.900000002, -0.400000001, 1.900000004},
       {0.818915174, -0.348485448, 1.907258013},
       {0.807215805, -0.346266347, 1.909736674}}},
+    {SG_RULE_ADAMW,
+     {{0.899000002, -0.399500001, 1.898000004},
+      {0.817796906, -0.347997894, 1.910396477},
+      {0.807609169, -0.346029027, 1.919535749}}},
+    {SG_RULE_ADAGRAD,
+     {{0.900000002, -0.400000001, 1.900000004},
+      {0.879099476, -0.419141858, 1.972107959},
+      {0.939106398, -0.469435322, 1.967053762}}},
+    {SG_RULE_RMSPROP, /* of beta2 as a float: without a correction of the bias it matters that 1 - beta2 is not 0.001 */
+     {{-2.162296056, 2.662297022, -1.162294313},
+      {-2.642874797, 1.966348258, 1.228208413},
+      {-0.627182537, 0.335246836, 1.133985555}}},
 };
 
 Test(update, three_steps_of_each_rule_give_the_values_that_pytorch_gives)
@@ -86,8 +96,10 @@ static fixture fixture_make(size_t n_elems, size_t n_parts)
     fixture f = {.n_elems = n_elems, .n_parts = n_parts, .values = noise("values", n_elems, 2)};
     f.slots[0] = noise("slot 0", n_elems, 0.5F);
     f.slots[1] = noise("slot 1", n_elems, 0.5F);
-    for (size_t i = 0; i < n_elems; i++)
-        f.slots[1][i] = fabsf(f.slots[1][i]); /* Adam's second moment */
+    for (size_t i = 0; i < n_elems; i++) { /* they may be squares */
+        f.slots[0][i] = fabsf(f.slots[0][i]);
+        f.slots[1][i] = fabsf(f.slots[1][i]);
+    }
     static const char *const names[MAX_PARTS] = {"part 0", "part 1", "part 2"};
     static const float scales[MAX_PARTS] = {0.5F, 0.3F, 0.2F};
     for (size_t i = 0; i < n_parts; i++) {
@@ -149,8 +161,8 @@ Test(update, every_instruction_set_gives_the_same_bits)
 {
     static const size_t sizes[] = {0, 1, 7, 1023, 1024, 1025, 30011};
     for (size_t i = 0; i < SG_ARRAY_LEN(sizes); i++) {
-        for (size_t r = 0; r < SG_ARRAY_LEN(rules); r++) {
-            sg_update update = update_of(rules[r], r % 2 ? 0.01F : 0);
+        for (sg_rule r = 0; r < SG_N_RULES; r++) {
+            sg_update update = update_of(r, r % 2 ? 0.01F : 0);
             update.count = 3;
             compare_variants(&update, sizes[i], 1);
             update.weight_decay = 0.01F - update.weight_decay;
@@ -163,8 +175,8 @@ Test(update, a_variable_that_is_cut_otherwise_gets_the_same_bits)
 {
     enum { n_elems = 10007 };
     static const size_t widths[] = {1, 16, 1000, 1024, 4097};
-    for (size_t r = 0; r < SG_ARRAY_LEN(rules); r++) {
-        sg_update update = update_of(rules[r], 0.01F);
+    for (sg_rule r = 0; r < SG_N_RULES; r++) {
+        sg_update update = update_of(r, 0.01F);
         fixture whole = fixture_make(n_elems, 2);
         apply_range(sg_isa_best(), &update, &whole, 0, n_elems);
         for (size_t i = 0; i < SG_ARRAY_LEN(widths); i++) {
@@ -202,7 +214,8 @@ Test(update, values_may_be_written_beside_the_old_ones_or_over_them)
 /* The rule in double precision for one element, straight from the table of formulas. */
 static double expected(const sg_update *u, double w, double g, double slot0, double slot1)
 {
-    g += (double)u->weight_decay * w;
+    if (u->rule != SG_RULE_ADAMW)
+        g += (double)u->weight_decay * w;
     double velocity = (double)u->momentum * slot0 + g;
     double beta1 = u->beta1;
     double beta2 = u->beta2;
@@ -216,9 +229,18 @@ static double expected(const sg_update *u, double w, double g, double slot0, dou
         return w - (double)u->learning_rate * velocity;
     case SG_RULE_NESTEROV:
         return w - (double)u->learning_rate * (g + (double)u->momentum * velocity);
+    case SG_RULE_ADAGRAD:
+        return w - (double)u->learning_rate * g / (sqrt(slot0 + g * g) + (double)u->epsilon);
+    case SG_RULE_RMSPROP:
+        return w - (double)u->learning_rate * g / (sqrt(beta2 * slot0 + (1 - beta2) * g * g) + (double)u->epsilon);
+    case SG_RULE_ADAMW:
+        w *= 1 - (double)u->learning_rate * (double)u->weight_decay;
+        /* fall through */
     case SG_RULE_ADAM:
         return w - (double)u->learning_rate / (1 - pow(beta1, t)) * first /
                        (sqrt(second) / sqrt(1 - pow(beta2, t)) + (double)u->epsilon);
+    case SG_N_RULES:
+        break;
     }
     return NAN;
 }
@@ -227,8 +249,8 @@ static double expected(const sg_update *u, double w, double g, double slot0, dou
 Test(update, each_rule_stays_near_double_precision)
 {
     enum { n_elems = 5000 };
-    for (size_t r = 0; r < SG_ARRAY_LEN(rules); r++) {
-        sg_update update = update_of(rules[r], 0.01F);
+    for (sg_rule r = 0; r < SG_N_RULES; r++) {
+        sg_update update = update_of(r, 0.01F);
         update.count = 5;
         fixture f = fixture_make(n_elems, MAX_PARTS);
         fixture before = fixture_make(n_elems, MAX_PARTS);
@@ -240,7 +262,7 @@ Test(update, each_rule_stays_near_double_precision)
             double w = before.values[i];
             double want = expected(&update, w, g, before.slots[0][i], before.slots[1][i]);
             double bound = 4 * 0x1p-24 * fmax(fabs(w), fabs(want)) + 1e-6 * fabs(want - w) + 1e-8;
-            cr_assert(fabs(f.values[i] - want) <= bound, "rule %zu, element %zu: %.9g, wanted %.9g", r, i,
+            cr_assert(fabs(f.values[i] - want) <= bound, "rule %d, element %zu: %.9g, wanted %.9g", (int)r, i,
                       (double)f.values[i], want);
         }
         fixture_free(&f);
@@ -265,7 +287,10 @@ Test(update, a_rule_keeps_as_many_slots_as_it_needs)
     cr_assert(sg_update_slots(SG_RULE_SGD) == 0);
     cr_assert(sg_update_slots(SG_RULE_MOMENTUM) == 1);
     cr_assert(sg_update_slots(SG_RULE_NESTEROV) == 1);
+    cr_assert(sg_update_slots(SG_RULE_ADAGRAD) == 1);
+    cr_assert(sg_update_slots(SG_RULE_RMSPROP) == 1);
     cr_assert(sg_update_slots(SG_RULE_ADAM) == 2);
+    cr_assert(sg_update_slots(SG_RULE_ADAMW) == 2);
 }
 
 static void find_at(sg_isa isa, size_t n, size_t at, float bad)

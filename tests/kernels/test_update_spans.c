@@ -91,7 +91,7 @@ typedef struct fixture {
 
 static fixture fixture_draw(sg_seed *seed)
 {
-    fixture f = {.update = {.rule = (sg_rule)sg_seed_below(seed, SG_RULE_ADAM + 1),
+    fixture f = {.update = {.rule = (sg_rule)sg_seed_below(seed, SG_N_RULES),
                             .learning_rate = 0.1F,
                             .weight_decay = sg_seed_below(seed, 2) ? 0.01F : 0,
                             .momentum = 0.9F,
@@ -172,8 +172,19 @@ static outcome plain(const fixture *f)
         case SG_RULE_NESTEROV:
             w = sg_update_nesterov(&c, w, sum, &o.slots[0][i]);
             break;
+        case SG_RULE_ADAGRAD:
+            w = sg_update_adagrad(&c, w, sum, &o.slots[0][i]);
+            break;
+        case SG_RULE_RMSPROP:
+            w = sg_update_rmsprop(&c, w, sum, &o.slots[0][i]);
+            break;
         case SG_RULE_ADAM:
             w = sg_update_adam(&c, w, sum, &o.slots[0][i], &o.slots[1][i]);
+            break;
+        case SG_RULE_ADAMW:
+            w = sg_update_adamw(&c, w, sum, &o.slots[0][i], &o.slots[1][i]);
+            break;
+        case SG_N_RULES:
             break;
         }
         o.new_values[i] = w;

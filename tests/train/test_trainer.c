@@ -29,7 +29,7 @@ static void train_local(const job *j, sg_summary *summary)
 
 Test(trainer, one_worker_gives_the_parameters_of_training_in_one_process_bit_for_bit)
 {
-    static const char *const rules[] = {"sgd", "momentum", "nesterov", "adam"};
+    static const char *const rules[] = {"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"};
     for (size_t i = 0; i < SG_ARRAY_LEN(rules); i++) {
         char extra[160];
         snprintf(extra, sizeof(extra),
