@@ -214,7 +214,9 @@ Test(update, values_may_be_written_beside_the_old_ones_or_over_them)
 /* The rule in double precision for one element, straight from the table of formulas. */
 static double expected(const sg_update *u, double w, double g, double slot0, double slot1)
 {
-    if (u->rule != SG_RULE_ADAMW)
+    if (u->rule == SG_RULE_ADAMW)
+        w *= 1 - (double)u->learning_rate * (double)u->weight_decay;
+    else
         g += (double)u->weight_decay * w;
     double velocity = (double)u->momentum * slot0 + g;
     double beta1 = u->beta1;
@@ -233,10 +235,8 @@ static double expected(const sg_update *u, double w, double g, double slot0, dou
         return w - (double)u->learning_rate * g / (sqrt(slot0 + g * g) + (double)u->epsilon);
     case SG_RULE_RMSPROP:
         return w - (double)u->learning_rate * g / (sqrt(beta2 * slot0 + (1 - beta2) * g * g) + (double)u->epsilon);
-    case SG_RULE_ADAMW:
-        w *= 1 - (double)u->learning_rate * (double)u->weight_decay;
-        /* fall through */
     case SG_RULE_ADAM:
+    case SG_RULE_ADAMW:
         return w - (double)u->learning_rate / (1 - pow(beta1, t)) * first /
                        (sqrt(second) / sqrt(1 - pow(beta2, t)) + (double)u->epsilon);
     case SG_N_RULES:

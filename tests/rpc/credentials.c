@@ -19,7 +19,8 @@ void credentials_make(void)
 {
     strcpy(credentials_folder, "/tmp/sg-certs-XXXXXX");
     cr_assert_not_null(mkdtemp(credentials_folder));
-    credentials_do("scripts/make-certs $D/ours localhost && scripts/make-certs $D/other localhost");
+    credentials_do("scripts/make-certs $D/first localhost && ln -s first $D/ours");
+    credentials_do("scripts/make-certs $D/other localhost");
     credentials_do("DAYS=-1 scripts/make-certs $D/ours expired");
 }
 

@@ -302,14 +302,23 @@ static bool new_is_shown(secured *t)
 /* The old CA is forgotten. */
 static bool old_is_refused(secured *t)
 {
-    return !knows("both.pem", "old/localhost.pem", "old/localhost.key", t->s.address);
+    return !knows("both.pem", "first/localhost.pem", "first/localhost.key", t->s.address);
+}
+
+/* A certificate and its key change at once: "ours" is a link. */
+static void replace_ours(const char *before, const char *after, const char *change)
+{
+    char *line = sg_xprintf("cp -r $D/%s $D/%s; cd $D/%s; %s; ln -s %s $D/link; mv -T $D/link $D/ours", before, after,
+                            after, change, after);
+    credentials_do(line);
+    free(line);
 }
 
 Test(rpc_security, certificates_and_ca_are_replaced_under_load_and_no_call_fails)
 {
     static secured t;
     secured_start(&t);
-    credentials_do("cp -r $D/ours $D/old; cat $D/ours/ca.pem $D/other/ca.pem > $D/both.pem");
+    credentials_do("cat $D/ours/ca.pem $D/other/ca.pem > $D/both.pem");
     sg_security *other = credentials_of("both.pem", "other/localhost.pem", "other/localhost.key", NULL);
     service_start_secured(&probe, other, NULL);
     rotating = sg_rpc_client_create(
@@ -317,12 +326,11 @@ Test(rpc_security, certificates_and_ca_are_replaced_under_load_and_no_call_fails
     sg_rpc_channel *old = sg_rpc_client_channel(rotating, t.s.address);
     check_echo(old);
     cr_assert_not(both_are_known(&t), "or there is nothing to see");
-    credentials_do("cp $D/both.pem $D/ours/new && mv $D/ours/new $D/ours/ca.pem");
+    replace_ours("first", "second", "cp ../both.pem ca.pem");
     load_until(&t, rotating, old, both_are_known);
-    credentials_do("cp $D/other/localhost.key $D/ours/k && cp $D/other/localhost.pem $D/ours/c && "
-                   "mv $D/ours/k $D/ours/localhost.key && mv $D/ours/c $D/ours/localhost.pem");
+    replace_ours("second", "third", "cp ../other/localhost.key ../other/localhost.pem .");
     load_until(&t, rotating, old, new_is_shown);
-    credentials_do("cp $D/other/ca.pem $D/ours/new && mv $D/ours/new $D/ours/ca.pem");
+    replace_ours("third", "fourth", "cp ../other/ca.pem ca.pem");
     load_until(&t, rotating, old, old_is_refused);
     sg_rpc_client_destroy(rotating);
     service_stop(&probe, 1000);
