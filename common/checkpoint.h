@@ -94,8 +94,9 @@ typedef struct sg_checkpoint_slice {
     uint64_t first_elem, n_elems;
     uint64_t step;      /* the version that `values` is */
     uint64_t n_applied; /* how often the rule was applied to it: Adam's t of the last application */
+    uint32_t n_slots;
     const float *values;
-    const float *slots[SG_CHECKPOINT_MAX_SLOTS]; /* those that the slice has, the first ones; NULL: none (any more) */
+    const float *slots[SG_CHECKPOINT_MAX_SLOTS]; /* [n_slots] */
 } sg_checkpoint_slice;
 
 /* What one ps writes. */
@@ -117,9 +118,21 @@ typedef struct sg_checkpoint_part {
     uint64_t n_bytes;       /* of the file */
 } sg_checkpoint_part;
 
-/* Writes this ps's file of a set. On failure, and after a loss of power, there is no such file. A ps that owns no slice
- * writes none and has no part. Errors: CANCELLED; INVALID (a name that is not UTF-8); EXHAUSTED (so many slices that
- * the header would pass what readers take: larger slice_bytes, or more ps). */
+typedef struct sg_checkpoint_writer sg_checkpoint_writer;
+
+/* Begins this ps's file of a set. A ps that owns no slice writes none and has no part. The cut and all that it points
+ * to are borrowed until the end; of the slices, steps and arrays are only looked at when they are written. Errors:
+ * INVALID (a name that is not UTF-8); EXHAUSTED (so many slices that the header would pass what readers take: larger
+ * slice_bytes, or more ps). Ended by sg_checkpoint_part_end. */
+SG_MUST_USE sg_status sg_checkpoint_part_begin(const sg_checkpoint *folder, const sg_checkpoint_cut *cut,
+                                               sg_checkpoint_writer **writer, sg_error *err);
+/* Writes the next n slices of the cut. Errors: CANCELLED. */
+SG_MUST_USE sg_status sg_checkpoint_part_append(sg_checkpoint_writer *writer, size_t n, sg_error *err);
+/* With `complete`, all slices being written: the file gets its name, on the disk for good. Otherwise, on failure, and
+ * after a loss of power, there is no such file. Frees the writer. */
+SG_MUST_USE sg_status sg_checkpoint_part_end(sg_checkpoint_writer *writer, bool complete, sg_checkpoint_part *part,
+                                             sg_error *err);
+/* All three in one. */
 SG_MUST_USE sg_status sg_checkpoint_write_part(const sg_checkpoint *folder, const sg_checkpoint_cut *cut,
                                                sg_checkpoint_part *part, sg_error *err);
 

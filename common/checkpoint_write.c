@@ -2,6 +2,7 @@
  *
  * A tensor is a slice's values or one of its slots, in the order of the plan: values, then slots, of one slice after
  * the other. What is found out while writing (the checksums) has a fixed width in the header, which is written last. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -11,12 +12,14 @@
 
 #define NUMBER_DIGITS 16u
 #define CRC_DIGITS    8u
+#define N_METADATA    9u
 
-typedef struct part_content {
+typedef struct part_content {       /* stays where it is from begin to end */
     sg_safetensors_tensor *tensors; /* [n_tensors] their names are owned */
     size_t n_tensors;
     char *steps, *applied; /* NUMBER_DIGITS hexadecimal digits for each slice */
     char *crcs;            /* CRC_DIGITS for each tensor */
+    sg_safetensors_metadata_entry metadata[N_METADATA];
     char set[SG_CHECKPOINT_NAME_BYTES], ps[12], n_ps[12], slice_bytes[24], format[12];
 } part_content;
 
@@ -35,10 +38,7 @@ static const float *array_of(const sg_checkpoint_slice *slice, uint32_t kind)
 /* Values and slots that the slice has. */
 static uint32_t n_kinds(const sg_checkpoint_slice *slice)
 {
-    uint32_t n = 1;
-    while (n <= SG_CHECKPOINT_MAX_SLOTS && array_of(slice, n) != NULL)
-        n++;
-    return n;
+    return 1 + slice->n_slots;
 }
 
 static void content_init(part_content *c, const sg_checkpoint_cut *cut)
@@ -51,11 +51,11 @@ static void content_init(part_content *c, const sg_checkpoint_cut *cut)
     c->applied = sg_xcalloc(cut->n_slices * NUMBER_DIGITS + 1, 1);
     c->crcs = sg_xcalloc(c->n_tensors * CRC_DIGITS + 1, 1);
     memset(c->crcs, '0', c->n_tensors * CRC_DIGITS);
+    memset(c->steps, '0', cut->n_slices * NUMBER_DIGITS);
+    memset(c->applied, '0', cut->n_slices * NUMBER_DIGITS);
     size_t at = 0;
     for (size_t i = 0; i < cut->n_slices; i++) {
         const sg_checkpoint_slice *slice = &cut->slices[i];
-        snprintf(c->steps + i * NUMBER_DIGITS, NUMBER_DIGITS + 1, "%016" PRIx64, slice->step);
-        snprintf(c->applied + i * NUMBER_DIGITS, NUMBER_DIGITS + 1, "%016" PRIx64, slice->n_applied);
         for (uint32_t kind = 0; kind < n_kinds(slice); kind++)
             c->tensors[at++] = (sg_safetensors_tensor){
                 .name = sg_checkpoint_tensor_name(kind, cut->names[slice->variable], slice->first_elem),
@@ -81,57 +81,11 @@ static void content_deinit(part_content *c)
     free(c->crcs);
 }
 
-static sg_status append_tensor(sg_safetensors_writer *writer, const float *elems, uint64_t n_elems, char *crc_digits,
-                               sg_error *err)
+static void put_digits(char *at, size_t n_digits, uint64_t number)
 {
-    char crc[CRC_DIGITS + 1];
-    size_t n_bytes = (size_t)n_elems * sizeof *elems;
-    snprintf(crc, sizeof crc, "%08" PRIx32, sg_crc32c(0, elems, n_bytes));
-    memcpy(crc_digits, crc, CRC_DIGITS);
-    return sg_safetensors_append(writer, elems, n_bytes, err);
-}
-
-static sg_status append_slices(sg_safetensors_writer *writer, const sg_checkpoint_cut *cut, part_content *c,
-                               sg_error *err)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < cut->n_slices; i++) {
-        const sg_checkpoint_slice *slice = &cut->slices[i];
-        if (cut->stop != NULL && atomic_load_explicit(cut->stop, memory_order_relaxed))
-            return sg_error_set(err, SG_CANCELLED, "the writing of %s was given up", c->set);
-        for (uint32_t kind = 0; kind < n_kinds(slice); kind++, at++) {
-            sg_status status =
-                append_tensor(writer, array_of(slice, kind), slice->n_elems, c->crcs + at * CRC_DIGITS, err);
-            if (status != SG_OK)
-                return status;
-        }
-    }
-    return SG_OK;
-}
-
-/* Written and synced under a name that nobody reads. */
-static sg_status write_file(const sg_disk *disk, const char *path, const sg_checkpoint_cut *cut, part_content *c,
-                            sg_checkpoint_part *part, sg_error *err)
-{
-    const sg_safetensors_metadata_entry metadata[] = {
-        {"shardgrad_format", c->format},
-        {"set", c->set},
-        {"ps", c->ps},
-        {"n_ps", c->n_ps},
-        {"slice_bytes", c->slice_bytes},
-        {"rule", cut->rule},
-        {"steps", c->steps},
-        {"applied", c->applied},
-        {"crc32c", c->crcs},
-    };
-    sg_safetensors_content content = {c->tensors, c->n_tensors, metadata, SG_ARRAY_LEN(metadata)};
-    sg_safetensors_writer *writer;
-    sg_status status = sg_safetensors_begin(disk, path, &content, &writer, err);
-    if (status != SG_OK)
-        return status;
-    status = append_slices(writer, cut, c, err);
-    sg_status ended = sg_safetensors_end(writer, status == SG_OK, &part->n_bytes, &part->header_crc32c, err);
-    return status != SG_OK ? status : ended;
+    char text[NUMBER_DIGITS + 1];
+    snprintf(text, sizeof text, "%0*" PRIx64, (int)n_digits, number);
+    memcpy(at, text, n_digits);
 }
 
 /* The set's folder is there for good. */
@@ -143,43 +97,129 @@ static int make_set_folder(const sg_checkpoint *folder, const char *path)
     return folder->disk->sync_folder(folder->disk->user, folder->dir);
 }
 
-static sg_status put_file(const sg_checkpoint *folder, const char *set_path, const char *path,
-                          const sg_checkpoint_cut *cut, sg_checkpoint_part *part, sg_error *err)
-{
-    const sg_disk *disk = folder->disk;
-    char *beside = sg_xprintf("%s.tmp", path);
+struct sg_checkpoint_writer {
+    const sg_disk *disk;
+    const sg_checkpoint_cut *cut;
+    char *set_path, *path, *beside; /* beside: written and synced under a name that nobody reads */
     part_content content;
-    content_init(&content, cut);
-    sg_status status = write_file(disk, beside, cut, &content, part, err);
-    if (status == SG_OK) {
-        int error = disk->rename(disk->user, beside, path);
-        if (error == 0)
-            error = disk->sync_folder(disk->user, set_path);
-        if (error != 0)
-            status = sg_disk_error(err, error, "cannot write %s", path);
+    sg_safetensors_writer *file;
+    size_t next_slice, next_tensor;
+};
+
+static void destroy(sg_checkpoint_writer *w)
+{
+    content_deinit(&w->content);
+    free(w->beside);
+    free(w->path);
+    free(w->set_path);
+    free(w);
+}
+
+static sg_status begin_file(sg_checkpoint_writer *w, sg_error *err)
+{
+    part_content *c = &w->content;
+    const sg_safetensors_metadata_entry metadata[] = {
+        {"shardgrad_format", c->format},
+        {"set", c->set},
+        {"ps", c->ps},
+        {"n_ps", c->n_ps},
+        {"slice_bytes", c->slice_bytes},
+        {"rule", w->cut->rule},
+        {"steps", c->steps},
+        {"applied", c->applied},
+        {"crc32c", c->crcs},
+    };
+    memcpy(c->metadata, metadata, sizeof metadata);
+    static_assert(sizeof metadata == sizeof c->metadata, "room for all of it");
+    sg_safetensors_content content = {c->tensors, c->n_tensors, c->metadata, SG_ARRAY_LEN(metadata)};
+    return sg_safetensors_begin(w->disk, w->beside, &content, &w->file, err);
+}
+
+sg_status sg_checkpoint_part_begin(const sg_checkpoint *folder, const sg_checkpoint_cut *cut,
+                                   sg_checkpoint_writer **writer, sg_error *err)
+{
+    SG_ASSERT(cut->n_slices > 0 && cut->set.generation > 0);
+    char name[SG_CHECKPOINT_PART_BYTES];
+    sg_checkpoint_writer *w = sg_xcalloc(1, sizeof *w);
+    w->disk = folder->disk;
+    w->cut = cut;
+    w->set_path = sg_checkpoint_set_path(folder, cut->set);
+    w->path = sg_xprintf("%s/%s", w->set_path, sg_checkpoint_part_name(cut->ps, name));
+    w->beside = sg_xprintf("%s.tmp", w->path);
+    content_init(&w->content, cut);
+    int error = make_set_folder(folder, w->set_path);
+    sg_status status =
+        error == 0 ? begin_file(w, err) : sg_disk_error(err, error, "cannot make the folder %s", w->set_path);
+    if (status != SG_OK)
+        destroy(w);
+    else
+        *writer = w;
+    return status;
+}
+
+static sg_status append_slice(sg_checkpoint_writer *w, sg_error *err)
+{
+    part_content *c = &w->content;
+    const sg_checkpoint_slice *slice = &w->cut->slices[w->next_slice];
+    put_digits(c->steps + w->next_slice * NUMBER_DIGITS, NUMBER_DIGITS, slice->step);
+    put_digits(c->applied + w->next_slice * NUMBER_DIGITS, NUMBER_DIGITS, slice->n_applied);
+    for (uint32_t kind = 0; kind < n_kinds(slice); kind++) {
+        const float *elems = array_of(slice, kind);
+        size_t n_bytes = (size_t)slice->n_elems * sizeof *elems;
+        put_digits(c->crcs + w->next_tensor * CRC_DIGITS, CRC_DIGITS, sg_crc32c(0, elems, n_bytes));
+        w->next_tensor++;
+        sg_status status = sg_safetensors_append(w->file, elems, n_bytes, err);
+        if (status != SG_OK)
+            return status;
     }
-    content_deinit(&content);
-    free(beside);
+    w->next_slice++;
+    return SG_OK;
+}
+
+sg_status sg_checkpoint_part_append(sg_checkpoint_writer *w, size_t n, sg_error *err)
+{
+    const _Atomic bool *stop = w->cut->stop;
+    SG_ASSERT(n <= w->cut->n_slices - w->next_slice);
+    for (size_t i = 0; i < n; i++) {
+        if (stop != NULL && atomic_load_explicit(stop, memory_order_relaxed))
+            return sg_error_set(err, SG_CANCELLED, "the writing of %s was given up", w->content.set);
+        sg_status status = append_slice(w, err);
+        if (status != SG_OK)
+            return status;
+    }
+    return SG_OK;
+}
+
+static sg_status name_file(const sg_checkpoint_writer *w, sg_error *err)
+{
+    int error = w->disk->rename(w->disk->user, w->beside, w->path);
+    if (error == 0)
+        error = w->disk->sync_folder(w->disk->user, w->set_path);
+    return error == 0 ? SG_OK : sg_disk_error(err, error, "cannot write %s", w->path);
+}
+
+sg_status sg_checkpoint_part_end(sg_checkpoint_writer *w, bool complete, sg_checkpoint_part *part, sg_error *err)
+{
+    SG_ASSERT(!complete || w->next_slice == w->cut->n_slices);
+    *part = (sg_checkpoint_part){.ps = w->cut->ps};
+    sg_status status = sg_safetensors_end(w->file, complete, &part->n_bytes, &part->header_crc32c, err);
+    if (complete && status == SG_OK)
+        status = name_file(w, err);
+    destroy(w);
     return status;
 }
 
 sg_status sg_checkpoint_write_part(const sg_checkpoint *folder, const sg_checkpoint_cut *cut, sg_checkpoint_part *part,
                                    sg_error *err)
 {
-    SG_ASSERT(cut->n_slices > 0 && cut->set.generation > 0);
-    char name[SG_CHECKPOINT_PART_BYTES];
-    char *set_path = sg_checkpoint_set_path(folder, cut->set);
-    char *path = sg_xprintf("%s/%s", set_path, sg_checkpoint_part_name(cut->ps, name));
-    sg_status status = SG_OK;
+    sg_checkpoint_writer *writer;
     *part = (sg_checkpoint_part){.ps = cut->ps};
-    int error = make_set_folder(folder, set_path);
-    if (error != 0)
-        status = sg_disk_error(err, error, "cannot make the folder %s", set_path);
-    if (status == SG_OK)
-        status = put_file(folder, set_path, path, cut, part, err);
-    free(path);
-    free(set_path);
-    return status;
+    sg_status status = sg_checkpoint_part_begin(folder, cut, &writer, err);
+    if (status != SG_OK)
+        return status;
+    status = sg_checkpoint_part_append(writer, cut->n_slices, err);
+    sg_status ended = sg_checkpoint_part_end(writer, status == SG_OK, part, err);
+    return status != SG_OK ? status : ended;
 }
 
 /* --- the manifest ---------------------------------------------------------------------------------------------------

@@ -46,9 +46,10 @@ void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest
 
 /* --- marks ------------------------------------------------------------------------------------------------------ */
 
-static void begin(sg_coordinator *c, uint64_t mark)
+static void begin(sg_coordinator *c, uint64_t mark, bool urgent)
 {
     sg_coordinator_save *save = &c->save;
+    save->urgent = urgent;
     save->phase = SG_COORDINATOR_SAVE_MARKED;
     save->number++;
     save->mark = mark;
@@ -167,7 +168,7 @@ static bool begin_next(sg_coordinator *c)
         bool wanted = !is_up_to_date(c), asked = save->again;
         save->again = false;
         if (wanted) {
-            begin(c, end_iteration(c));
+            begin(c, end_iteration(c), true);
         } else if (asked) { /* while that one was being made: it has all that there is */
             save->number++;
             note_result(c, SG_OK, "");
@@ -176,7 +177,7 @@ static bool begin_next(sg_coordinator *c)
     }
     if (c->config->checkpoint.every == 0 || !c->started || !any_member(c))
         return false;
-    begin(c, next_periodic(c));
+    begin(c, next_periodic(c), false);
     return true;
 }
 
@@ -190,6 +191,7 @@ static void order_cut(sg_coordinator *c)
     cut.n_steps = is_async(c) ? 0 : c->n_groups;
     cut.number = c->save.number;
     cut.ticket_mark = c->save.ticket_mark;
+    cut.urgent = c->save.urgent || c->drain.on;
     Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
     order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
     order.cut = &cut;
@@ -472,6 +474,7 @@ static uint64_t number_for(sg_coordinator *c, uint64_t id)
     ask->number = save->number;
     if (save->phase == SG_COORDINATOR_SAVE_MARKED && !begun) {
         bring_forward(c);
+        save->urgent = true;
     } else {
         save->again = true;
         ask->number++;

@@ -90,6 +90,7 @@ static void on_stop(sg_mailbox_item *item)
     sg_log_info(ps->options.log, "stopping", "reason=told");
     uint64_t now_ms = sg_clock_ms();
     ps->stopping = true;
+    sg_ps_save_hurry(ps->save);
     ps->stop_by_ms = now_ms + ps->options.config->shutdown_grace_ms * 7 / 8;
     if (!makes_checkpoints(ps))
         sg_store_fail_pulls(ps->store, SG_STOPPED, text);

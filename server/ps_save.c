@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/plan.h"
+#include "server/ps_save_part.h"
 
 /* One that was killed may need a moment to be gone. */
 #define LOCK_WAIT_MS 2000u
+/* So long, at most, the writing of a part gives way to everything else. */
+#define MAX_PATIENCE_MS 30000u
 
 /* One thing to be written. */
 typedef struct job {
@@ -19,6 +21,7 @@ typedef struct job {
     sg_store_cut cut;
     LIST_ENTRY(job) link; /* of a cut that is to be written, or is being written */
     _Atomic bool stop;    /* nobody wants it any more */
+    uint64_t hurry_ms;    /* until then it gives way to others */
     sg_checkpoint_part part;
     sg_checkpoint_manifest manifest;
     sg_checkpoint_set current;
@@ -32,6 +35,8 @@ struct sg_ps_save {
     sg_checkpoint_lock *lock;
     LIST_HEAD(, job) cuts;
     bool closed;
+    uint64_t cut_ms; /* when the newest cut was made; 0: none yet */
+    _Atomic bool hurry;
     Shardgrad__V1__SaveReport report;
     char message[SG_ERROR_MESSAGE_BYTES];
 };
@@ -84,58 +89,6 @@ const sg_checkpoint *sg_ps_save_folder(const sg_ps_save *save)
 
 /* --- on the pool -------------------------------------------------------------------------------------------------- */
 
-/* What the store has kept, as it is written. */
-typedef struct kept_slices {
-    sg_store_kept *kept; /* [n] */
-    sg_checkpoint_slice *slices;
-    const char **names; /* [plan->n_variables] */
-    uint32_t n;
-} kept_slices;
-
-static void describe(const sg_plan *plan, const sg_store_kept *kept, sg_checkpoint_slice *slice)
-{
-    const sg_plan_slice *planned = &plan->slices[kept->slice];
-    *slice = (sg_checkpoint_slice){.index = kept->slice,
-                                   .variable = planned->variable,
-                                   .first_elem = planned->first_elem,
-                                   .n_elems = planned->n_elems,
-                                   .step = kept->step,
-                                   .n_applied = kept->n_applied,
-                                   .values = kept->version->values};
-    for (size_t i = 0; i < kept->n_slots; i++)
-        slice->slots[i] = kept->slots[i]->values;
-}
-
-static sg_status take(job *j, kept_slices *k)
-{
-    sg_store *store = j->save->options.store;
-    const sg_plan *plan = sg_store_plan(store);
-    uint32_t n = sg_store_n_slices(store);
-    k->kept = sg_xcalloc(n, sizeof *k->kept);
-    k->slices = sg_xcalloc(n, sizeof *k->slices);
-    k->names = sg_xcalloc(plan->n_variables, sizeof *k->names);
-    for (uint32_t i = 0; i < plan->n_variables; i++)
-        k->names[i] = sg_store_variable_name(store, i);
-    sg_status status = SG_OK;
-    for (uint32_t place = 0; place < n && status == SG_OK; place++) {
-        status = sg_store_take_kept(store, &j->cut, place, &k->kept[place], &j->error);
-        if (status != SG_OK)
-            break;
-        k->n++;
-        describe(plan, &k->kept[place], &k->slices[place]);
-    }
-    return status;
-}
-
-static void kept_slices_deinit(kept_slices *k)
-{
-    for (uint32_t i = 0; i < k->n; i++)
-        sg_store_kept_deinit(&k->kept[i]);
-    free(k->kept);
-    free(k->slices);
-    free(k->names);
-}
-
 /* What could not be completed takes room that this one may need. */
 static void remove_failed(const job *j)
 {
@@ -156,25 +109,16 @@ static void remove_failed(const job *j)
 static sg_status write_part(job *j)
 {
     sg_ps_save *save = j->save;
-    const sg_config *config = save->options.config;
-    kept_slices k = {.n = 0};
     remove_failed(j);
-    sg_status status = take(j, &k);
-    if (status == SG_OK && k.n > 0)
-        status = sg_checkpoint_write_part(
-            save->folder,
-            &(sg_checkpoint_cut){.set = {.iteration = j->cut.mark, .generation = j->cut.generation},
-                                 .ps = save->options.ps,
-                                 .n_ps = (uint32_t)config->ps.n,
-                                 .slice_bytes = config->slice_bytes,
-                                 .rule = sg_rule_name(config->update.rule),
-                                 .names = k.names,
-                                 .slices = k.slices,
-                                 .n_slices = k.n,
-                                 .stop = &j->stop},
-            &j->part, &j->error);
-    kept_slices_deinit(&k);
-    return status;
+    return sg_ps_save_part_write(&(sg_ps_save_part){.config = save->options.config,
+                                                    .ps = save->options.ps,
+                                                    .store = save->options.store,
+                                                    .folder = save->folder,
+                                                    .cut = j->cut,
+                                                    .hurry_ms = j->hurry_ms,
+                                                    .hurry = &save->hurry,
+                                                    .stop = &j->stop},
+                                 &j->part, &j->error);
 }
 
 static sg_status complete(job *j)
@@ -258,12 +202,23 @@ static void add(job *j)
     sg_disk_jobs_add(j->save->options.jobs, &j->on_disk);
 }
 
+/* It is to be complete long before the next one is due: when that will be is taken from when the last one was. */
+static void set_hurry(job *j)
+{
+    uint64_t now_ms = sg_clock_ms(), patience_ms = MAX_PATIENCE_MS;
+    if (j->save->cut_ms != 0 && (now_ms - j->save->cut_ms) / 2 < patience_ms)
+        patience_ms = (now_ms - j->save->cut_ms) / 2;
+    j->hurry_ms = now_ms + patience_ms;
+    j->save->cut_ms = now_ms;
+}
+
 static void on_cut(sg_mailbox_item *item)
 {
     job *j = SG_CONTAINER_OF(item, job, arrived);
     if (j->status == SG_OK && !j->save->folder)
         j->status =
             sg_error_set(&j->error, SG_CONFIG, "checkpoint.dir is not set for ps %" PRIu32, j->save->options.ps);
+    set_hurry(j);
     if (j->status != SG_OK || j->save->closed)
         end(j);
     else
@@ -288,6 +243,11 @@ void sg_ps_save_complete(sg_ps_save *save, const sg_checkpoint_manifest *manifes
     j->current = current;
     sg_checkpoint_manifest_copy(&j->manifest, manifest);
     add(j);
+}
+
+void sg_ps_save_hurry(sg_ps_save *save)
+{
+    save->hurry = true;
 }
 
 void sg_ps_save_give_up(sg_ps_save *save)

@@ -39,6 +39,8 @@ void sg_ps_save_cut(sg_ps_save *save, const sg_store_cut *cut, sg_status status,
 /* Completes a checkpoint of which all parts are written, and removes old ones: on_written follows. `current`: what this
  * generation started from. */
 void sg_ps_save_complete(sg_ps_save *save, const sg_checkpoint_manifest *manifest, sg_checkpoint_set current);
+/* From now on somebody waits for whatever is being written: this ps is to end. */
+void sg_ps_save_hurry(sg_ps_save *save);
 /* Another generation begins: parts that are still to be written, or are being written, are given up. What completes a
  * checkpoint is not. */
 void sg_ps_save_give_up(sg_ps_save *save);

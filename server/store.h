@@ -68,6 +68,7 @@ typedef struct sg_store_cut {
     uint64_t generation, number;
     uint64_t mark;        /* iteration */
     uint64_t ticket_mark; /* of the steps that are not in it */
+    bool urgent;          /* somebody waits for it */
 } sg_store_cut;
 
 /* An order to load. */
@@ -176,6 +177,8 @@ const sg_plan *sg_store_plan(sg_store *store);
 const char *sg_store_variable_name(sg_store *store, uint32_t variable);
 /* Slices that this ps owns: their places are 0 to n - 1, in the order of the plan. After declare. */
 uint32_t sg_store_n_slices(sg_store *store);
+/* Of the slice at this place: its index in the plan, and how many slots it has. After declare. */
+void sg_store_place(sg_store *store, uint32_t place, uint32_t *index, uint32_t *n_slots);
 /* Gives away what is kept of a slice, once on_cut has said OK; copies the slots where no round has yet had to. Errors:
  * EXHAUSTED, CANCELLED (it was dropped, or its generation has passed). */
 SG_MUST_USE sg_status sg_store_take_kept(sg_store *store, const sg_store_cut *cut, uint32_t place, sg_store_kept *kept,

@@ -113,6 +113,7 @@ sg_status sg_store_cut_begin(sg_store *store, const Shardgrad__V1__Cut *order, s
     store->cut.mark = order->mark;
     store->cut.ticket_mark = order->ticket_mark;
     store->cut.number = order->number;
+    store->cut.urgent = order->urgent;
     atomic_store(&store->cut.failed, false);
     atomic_store(&store->cut.n_lacking, store->n_slices + 1);
     return SG_OK;
@@ -126,7 +127,8 @@ static void tell(sg_store *store, sg_status status, const char *message)
     sg_store_cut cut = {.generation = store->generation,
                         .number = store->cut.number,
                         .mark = store->cut.mark,
-                        .ticket_mark = store->cut.ticket_mark};
+                        .ticket_mark = store->cut.ticket_mark,
+                        .urgent = store->cut.urgent};
     pthread_rwlock_unlock(&store->lock);
     store->options.on_cut(store->options.cut_user, &cut, status, message);
 }
@@ -230,6 +232,15 @@ uint32_t sg_store_n_slices(sg_store *store)
     return n;
 }
 
+void sg_store_place(sg_store *store, uint32_t place, uint32_t *index, uint32_t *n_slots)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    const sg_store_slice *slice = &store->slices[place];
+    *index = slice->index;
+    *n_slots = (uint32_t)sg_store_n_slots(store, slice);
+    pthread_rwlock_unlock(&store->lock);
+}
+
 sg_status sg_store_take_kept(sg_store *store, const sg_store_cut *cut, uint32_t place, sg_store_kept *kept,
                              sg_error *err)
 {
@@ -253,6 +264,8 @@ sg_status sg_store_take_kept(sg_store *store, const sg_store_cut *cut, uint32_t 
         k->version = NULL;
         memset(k->slots, 0, sizeof k->slots);
     }
+    if (slice->mark < cut->ticket_mark)
+        slice->mark = cut->ticket_mark; /* steps that come with it keep nothing any more */
     sg_store_cut_free(slice);
     pthread_mutex_unlock(&slice->mutex);
     if (complete)

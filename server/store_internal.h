@@ -152,8 +152,9 @@ struct sg_store {
     sg_store_parking *parked_of; /* [options.max_workers] */
 
     struct {
-        bool ordered; /* this and the next line: guarded by `lock` */
+        bool ordered; /* this and the next two lines: guarded by `lock` */
         uint64_t mark, ticket_mark, number;
+        bool urgent;
         _Atomic uint32_t n_lacking; /* slices without their version, and one while the order is being followed */
         atomic_bool failed;
     } cut;

@@ -77,7 +77,7 @@ static void fill_slice(sg_checkpoint_slice *slice, uint64_t iteration, const sg_
         if (kind == 0)
             slice->values = elems;
         else
-            slice->slots[kind - 1] = elems;
+            slice->slots[slice->n_slots++] = elems;
     }
 }
 

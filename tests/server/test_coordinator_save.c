@@ -62,6 +62,7 @@ Test(coordinator_save, the_initial_values_are_safe_before_the_first_ticket)
     cr_assert_eq(cut->mark, 0);
     cr_assert_eq(cut->n_steps, 2);
     cr_assert_eq(cut->steps[0], 0);
+    cr_assert(cut->urgent, "training waits for it");
     cr_assert(rig_waits(first));
     rig_report_saved(&r);
     cr_assert(rig_waits(first), "the manifest is not written");
@@ -121,6 +122,7 @@ Test(coordinator_save, every_so_many_iterations_a_cut_follows_the_first_step_bey
     cr_assert_eq(rig_cut(&r)->mark, 4);
     cr_assert_eq(rig_cut(&r)->steps[0], 4);
     cr_assert_eq(rig_cut(&r)->steps[1], 1);
+    cr_assert_not(rig_cut(&r)->urgent, "the steps that overlap it come first");
     for (uint64_t i = 6; i < 10; i++)
         cr_assert_eq(step(&r, workers, i), 4, "one at a time");
     rig_complete(&r, 4);
@@ -165,6 +167,7 @@ Test(coordinator_save, save_cuts_at_the_next_iteration_and_answers_when_it_is_co
     cr_assert_eq(n_cuts(&r), 1);
     cr_assert_eq(step(&r, workers, 2), 2);
     critic(&r, workers, 1, 2);
+    cr_assert(rig_cut(&r)->urgent, "somebody waits for it");
     rig_call *repeat = rig_save(&r, 5);
     rig_complete(&r, 2);
     cr_assert_eq(save->status, SG_OK, "%s", save->text);
@@ -186,10 +189,12 @@ Test(coordinator_save, save_while_one_is_being_written_gets_the_next)
     critic(&r, workers, 0, 4);
     cr_assert_eq(rig_cut(&r)->mark, 4);
     rig_call *save = rig_save(&r, 9);
+    cr_assert_not(rig_cut(&r)->urgent);
     rig_complete(&r, 4);
     cr_assert(rig_waits(save));
     cr_assert_eq(step(&r, workers, 5), 5);
     critic(&r, workers, 1, 5);
+    cr_assert(rig_cut(&r)->urgent);
     rig_complete(&r, 5);
     cr_assert_eq(saved_at(save), 5);
     rig_deinit(&r);
@@ -358,6 +363,7 @@ Test(coordinator_save, the_normal_end_leaves_a_last_one)
     cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING);
     cr_assert_eq(rig_ordered(&r, 0, END, NULL), 0);
     cr_assert_eq(rig_cut(&r)->steps[0], 3);
+    cr_assert(rig_cut(&r)->urgent);
     rig_complete(&r, 3);
     cr_assert(sg_workers_has(&r.manifest.members, 1), "those of the last iteration");
     cr_assert_eq(rig_ordered(&r, 0, END, NULL), 1);
@@ -384,6 +390,7 @@ Test(coordinator_save, told_to_stop_begun_steps_are_finished_and_cut_before_anyb
     rig_pass(&r, r.config->shutdown_grace_ms / 8 + 100);
     cr_assert_eq(rig_cut(&r)->mark, 2);
     cr_assert_eq(rig_cut(&r)->steps[0], 2);
+    cr_assert(rig_cut(&r)->urgent);
     cr_assert(((const Shardgrad__V1__HeartbeatResponse *)rig_heartbeat(&r, workers[0])->body)->draining);
     rig_report_saved(&r);
     rig_written(&r, SG_OK, "");

@@ -13,7 +13,8 @@ TestSuite(store_cut, .timeout = 30);
 typedef struct cut_rig {
     fixture f;
     unsigned n_told;
-    uint64_t mark;
+    uint64_t mark, ticket_mark;
+    bool urgent;
     sg_status status;
     char message[SG_ERROR_MESSAGE_BYTES];
 } cut_rig;
@@ -27,6 +28,8 @@ static void on_cut(void *user, const sg_store_cut *made, sg_status status, const
     cut_rig *r = user;
     r->n_told++;
     r->mark = made->mark;
+    r->ticket_mark = made->ticket_mark;
+    r->urgent = made->urgent;
     r->status = status;
     snprintf(r->message, sizeof r->message, "%s", message ? message : "");
 }
@@ -80,7 +83,7 @@ static sg_store_kept take(cut_rig *r, uint32_t place)
 {
     sg_store_kept kept;
     sg_error err = {0};
-    const sg_store_cut the_cut = {.generation = 1, .number = NUMBER};
+    const sg_store_cut the_cut = {.generation = 1, .number = NUMBER, .ticket_mark = r->ticket_mark};
     cr_assert_eq(sg_store_take_kept(r->f.store, &the_cut, place, &kept, &err), SG_OK, "%s", err.message);
     cr_assert_eq(kept.slice, place);
     return kept;
@@ -127,6 +130,37 @@ Test(store_cut, keeps_values_and_slots_of_before_the_first_step_with_the_mark_ho
     expect(&r, 1, 1, 7.0f, 1, 1.0f);
     expect(&r, 2, 1, 7.0f, 1, 1.0f);
     expect(&r, 3, 0, 8.0f, 0, 0.0f);
+    stop(&r);
+}
+
+Test(store_cut, what_was_taken_is_not_kept_again_by_the_step_that_carries_the_mark)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    for (uint32_t slice = 0; slice < 3; slice++)
+        push(&r, 0, 0, slice, 1, 0);
+    cut_ok(&r, 1, 1, 1);
+    cr_assert(r.n_told == 1 && !r.urgent);
+    for (uint32_t place = 0; place < 3; place++) {
+        sg_store_kept kept = take(&r, place);
+        push(&r, 0, 1, place, 1, 1);
+        cr_assert_null(r.f.store->slices[place].cut, "its slots would be copied for nobody");
+        cr_assert_eq(kept.version->step, 1);
+        sg_store_kept_deinit(&kept);
+    }
+    stop(&r);
+}
+
+Test(store_cut, a_slice_says_where_it_is_in_the_plan_and_how_many_slots_it_has)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_ADAM, 1);
+    for (uint32_t place = 0; place < 4; place++) {
+        uint32_t index, n_slots;
+        sg_store_place(r.f.store, place, &index, &n_slots);
+        cr_assert_eq(index, place);
+        cr_assert_eq(n_slots, place == 3 ? 0 : 2);
+    }
     stop(&r);
 }
 
