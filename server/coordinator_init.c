@@ -92,6 +92,8 @@ static sg_status take_list(sg_coordinator *c, const Shardgrad__V1__DeclareReques
     bool known = c->variables != NULL; /* of an earlier generation, too */
     sg_status status = known ? sg_coordinator_variables_compare(c->variables, request, err)
                              : sg_coordinator_variables_check(c, request, &c->n_groups, err);
+    if (status == SG_OK)
+        status = sg_coordinator_variables_take_every(c, request, err);
     if (status != SG_OK)
         return status;
     if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES)

@@ -246,6 +246,7 @@ typedef struct sg_coordinator_step {
 } sg_coordinator_step;
 
 typedef struct sg_coordinator_group {
+    uint64_t every; /* it steps in every so-manyth iteration; 0: nobody has declared that to this coordinator */
     TAILQ_HEAD(sg_coordinator_steps, sg_coordinator_step) steps; /* ascending */
     uint64_t next_step;                                          /* that nobody was given yet */
     uint64_t last_iteration;                                     /* of the newest step, if next_step > 0 */
@@ -548,6 +549,10 @@ void sg_coordinator_losses_clear(sg_coordinator *c);
 SG_MUST_USE sg_status sg_coordinator_variables_check(const sg_coordinator *c,
                                                      const Shardgrad__V1__DeclareRequest *request, uint32_t *n_groups,
                                                      sg_error *err);
+/* How often groups step: taken from the first declaration, compared with those after it. Errors: INVALID; MISMATCH
+ * naming the group and both sides. */
+SG_MUST_USE sg_status sg_coordinator_variables_take_every(sg_coordinator *c,
+                                                          const Shardgrad__V1__DeclareRequest *request, sg_error *err);
 /* MISMATCH naming the variable and both sides. */
 SG_MUST_USE sg_status sg_coordinator_variables_compare(const Shardgrad__V1__DeclareRequest *known,
                                                        const Shardgrad__V1__DeclareRequest *request, sg_error *err);
@@ -569,6 +574,8 @@ void sg_coordinator_init_order_declare(sg_coordinator *c, uint32_t ps);
 
 /* --- coordinator_steps.c -------------------------------------------------------------------------------------- */
 
+/* The first iteration from this one on in which the group steps. */
+uint64_t sg_coordinator_steps_iteration(const sg_coordinator *c, uint32_t group, uint64_t from);
 sg_coordinator_step *sg_coordinator_steps_find(sg_coordinator *c, uint32_t group, uint64_t number);
 /* The lowest step of the group, from `lowest` on, whose iteration is at least `from`; NULL if there is none yet. */
 sg_coordinator_step *sg_coordinator_steps_from(sg_coordinator *c, uint32_t group, uint64_t lowest, uint64_t from);

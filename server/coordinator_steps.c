@@ -32,8 +32,33 @@ static void forget_old_iterations(sg_coordinator *c)
     }
 }
 
-/* Those who asked for a ticket and wait to become members are admitted at the first iteration that is not frozen: where
- * members go on, those that wait for the group that opens it; where nobody does, all of them. */
+uint64_t sg_coordinator_steps_iteration(const sg_coordinator *c, uint32_t group, uint64_t from)
+{
+    uint64_t every = c->groups[group].every;
+    return every <= 1 ? from : (from + every - 1) / every * every;
+}
+
+/* The first iteration, `iteration` or later, with which a joiner can begin that has asked for these groups; UINT64_MAX:
+ * none. One that waits for the group that opens `iteration` begins with that. One that waits for a group that steps
+ * more seldom, and so opens none, begins with the next one in which that steps; unless the group has stayed behind the
+ * one that opens: it may take for ever to come up, and the members would wait for the joiner in the other one. */
+static uint64_t first_for(const sg_coordinator *c, const sg_coordinator_worker *joiner, uint32_t opener,
+                          uint64_t iteration)
+{
+    uint64_t first = joiner->groups[opener].asked ? iteration : UINT64_MAX;
+    for (uint32_t i = 0; i < c->n_groups; i++) {
+        const sg_coordinator_group *group = &c->groups[i];
+        uint64_t next = sg_coordinator_steps_iteration(c, i, group->next_step > 0 ? group->last_iteration + 1 : 0);
+        if (!joiner->groups[i].asked || next < iteration)
+            continue;
+        uint64_t steps = sg_coordinator_steps_iteration(c, i, iteration);
+        first = steps < first ? steps : first;
+    }
+    return first;
+}
+
+/* Those who asked for a ticket and wait to become members are admitted at the first iteration that is not frozen: all
+ * of them where nobody is a member now. */
 static void admit_joiners(sg_coordinator *c, uint32_t group, uint64_t iteration)
 {
     bool any_member = false;
@@ -41,12 +66,14 @@ static void admit_joiners(sg_coordinator *c, uint32_t group, uint64_t iteration)
         any_member |= c->workers[i].member;
     for (uint32_t i = 0; i < c->n_workers; i++) {
         sg_coordinator_worker *worker = &c->workers[i];
-        bool waits = worker->state == SG_COORDINATOR_WORKER_JOINED && worker->asked && !worker->member;
-        if (!waits || (any_member && !worker->groups[group].asked))
+        if (worker->state != SG_COORDINATOR_WORKER_JOINED || !worker->asked || worker->member)
+            continue;
+        uint64_t first = any_member ? first_for(c, worker, group, iteration) : iteration;
+        if (first == UINT64_MAX)
             continue;
         worker->member = true;
-        worker->member_from = iteration;
-        sg_coordinator_log(c, SG_LOG_INFO, "training", "worker=%" PRIu32 " iteration=%" PRIu64, i, iteration);
+        worker->member_from = first;
+        sg_coordinator_log(c, SG_LOG_INFO, "training", "worker=%" PRIu32 " iteration=%" PRIu64, i, first);
     }
 }
 
@@ -264,7 +291,7 @@ static void excuse(sg_coordinator *c, const sg_coordinator_life *life, const uin
             if (step->iteration->number >= before || !takes_part(life, step))
                 continue;
             sg_workers_add(&step->done, life->worker);
-            if (pushed == NULL)
+            if (pushed == NULL || before < UINT64_MAX) /* only a goodbye says what was begun */
                 note_pushed(&c->groups[group], step);
             if (pushed != NULL && step->number < pushed[group])
                 continue;

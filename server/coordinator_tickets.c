@@ -83,8 +83,8 @@ static bool any_other_member(const sg_coordinator *c, uint32_t worker, uint64_t 
 }
 
 /* Opens the group's next step, for the iteration that the call names; NULL: it must wait, or was failed. Where none is
- * named it is the one after the group's last: so groups that step in turn stay level, also when one of them missed an
- * iteration because its members left. */
+ * named it is the first after the group's last in which it steps: so groups that step in turn stay level, also when one
+ * of them missed an iteration because its members left. */
 static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_parked *call, uint64_t lowest, bool *wait)
 {
     const sg_coordinator_group *group = &c->groups[call->ask.group];
@@ -101,7 +101,8 @@ static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_pa
             return NULL;
         }
     }
-    return sg_coordinator_steps_open(c, call->ask.group, iteration > lowest ? iteration : lowest);
+    iteration = sg_coordinator_steps_iteration(c, call->ask.group, iteration > lowest ? iteration : lowest);
+    return sg_coordinator_steps_open(c, call->ask.group, iteration);
 }
 
 /* Backup workers: the step is closed and forgotten, without this worker. */
@@ -174,7 +175,7 @@ static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, s
     if (is_ssp(c) && !sg_coordinator_clocks_grant(c, call->worker, call->ask.group))
         return false;
     progress->step = group->next_step++;
-    progress->iteration = call->ask.has_iteration ? call->ask.iteration : progress->step;
+    progress->iteration = call->ask.has_iteration ? call->ask.iteration : progress->step * group->every;
     if (progress->iteration >= c->frozen)
         c->frozen = progress->iteration + 1;
     progress->learning_rate = sg_schedule_rate(sg_coordinator_hyper_config(c), progress->iteration);
@@ -270,6 +271,12 @@ static sg_status check(const sg_coordinator *c, const sg_coordinator_worker *wor
     if (named && request->iteration > MAX_ITERATION)
         return sg_error_set(err, SG_INVALID, "iteration %" PRIu64 " is out of range, wanted at most %" PRIu64,
                             request->iteration, MAX_ITERATION);
+    uint64_t every = c->groups[request->group].every;
+    if (named && request->iteration % every != 0)
+        return sg_error_set(err, SG_INVALID,
+                            "group %" PRIu32 " was declared to step once in %" PRIu64 " iterations, from 0 on, and has "
+                            "no step in iteration %" PRIu64,
+                            request->group, every, request->iteration);
     return SG_OK;
 }
 

@@ -8,6 +8,7 @@
 
 #define NAME_BYTES  255u
 #define MAX_ELEMS   (UINT64_MAX >> 16) /* the store's bound, too */
+#define MAX_EVERY   65536u
 #define SHAPE_BYTES ((size_t)SG_COORDINATOR_MAX_RANK * 21)
 
 /* --- valid? ----------------------------------------------------------------------------------------------------- */
@@ -198,5 +199,43 @@ sg_status sg_coordinator_variables_compare(const Shardgrad__V1__DeclareRequest *
     if (known->n_variables != request->n_variables)
         return sg_error_set(err, SG_MISMATCH, "%zu variables were declared, the cluster has %zu", request->n_variables,
                             known->n_variables);
+    return SG_OK;
+}
+
+/* --- how often groups step -------------------------------------------------------------------------------------- */
+
+static uint64_t every_of(const Shardgrad__V1__DeclareRequest *request, uint32_t group)
+{
+    return group < request->n_every && request->every[group] > 0 ? request->every[group] : 1;
+}
+
+sg_status sg_coordinator_variables_take_every(sg_coordinator *c, const Shardgrad__V1__DeclareRequest *request,
+                                              sg_error *err)
+{
+    if (request->n_every > c->n_groups)
+        return sg_error_set(err, SG_INVALID, "it is declared how often %zu groups step, but there are %" PRIu32,
+                            request->n_every, c->n_groups);
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        uint64_t mine = every_of(request, group), known = c->groups[group].every;
+        if (mine > MAX_EVERY)
+            return sg_error_set(err, SG_INVALID,
+                                "group %" PRIu32 " steps in every %" PRIu64 "th iteration, wanted at "
+                                "most %u",
+                                group, mine, MAX_EVERY);
+        if (mine > 1 && c->config->update.mode == SG_MODE_SSP)
+            return sg_error_set(err, SG_INVALID,
+                                "group %" PRIu32 " steps once in %" PRIu64
+                                " iterations, but with update.mode ssp, which "
+                                "holds back whoever has made more steps of a group than the slowest, all groups must "
+                                "step in every iteration",
+                                group, mine);
+        if (known != 0 && known != mine)
+            return sg_error_set(err, SG_MISMATCH,
+                                "group %" PRIu32 " steps once in %" PRIu64 " iterations here, and once in %" PRIu64
+                                " in the cluster: declare the same everywhere",
+                                group, mine, known);
+    }
+    for (uint32_t group = 0; group < c->n_groups; group++)
+        c->groups[group].every = every_of(request, group);
     return SG_OK;
 }

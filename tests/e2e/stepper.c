@@ -9,12 +9,11 @@
  * Otherwise:
  *     first=N        the first variable has so many elements
  *     from=K         pushes the variables one by one, from the K-th on and round, and waits for them at the end
- *     pause_ms=N     sleeps so long in each step, before it pushes
- *     leave=0        ends without a word
- *     nap=N          says "napping" in its N-th step (from 0) and waits for a line on standard input before it pushes
- *     stay=1         waits for a line on standard input before it leaves
- *     partial=S:K    pushes the first K variables of step S alone, prints "partial", and waits for its end
- * Exit codes are those of the daemons. */
+ *     every=N        variables 1, 3, ... are of a second group, which makes a step in every N-th iteration, after that
+ * of the first; its lines begin with "group=1 " pause_ms=N     sleeps so long in each step, before it pushes leave=0
+ * ends without a word nap=N          says "napping" in its N-th step (from 0) and waits for a line on standard input
+ * before it pushes stay=1         waits for a line on standard input before it leaves partial=S:K    pushes the first K
+ * variables of step S alone, prints "partial", and waits for its end Exit codes are those of the daemons. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +28,7 @@
 typedef struct stepper {
     const char *config;
     uint32_t index, n_variables;
-    uint64_t n_elems, first, from, steps, until, pause_ms, nap, partial_step, partial_n;
+    uint64_t n_elems, first, from, steps, until, every, pause_ms, nap, partial_step, partial_n;
     bool leave, stay;
     sg_client *client;
     char names[MAX_VARIABLES][16];
@@ -53,7 +52,7 @@ static void take_option(stepper *s, const char *option)
         const char *key;
         uint64_t *value;
     } numbers[] = {{"elems=", &s->n_elems}, {"first=", &s->first},       {"from=", &s->from}, {"steps=", &s->steps},
-                   {"until=", &s->until},   {"pause_ms=", &s->pause_ms}, {"nap=", &s->nap}};
+                   {"until=", &s->until},   {"pause_ms=", &s->pause_ms}, {"nap=", &s->nap},   {"every=", &s->every}};
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         if (strncmp(option, numbers[i].key, strlen(numbers[i].key)) == 0) {
             *numbers[i].value = number(option + strlen(numbers[i].key));
@@ -83,6 +82,7 @@ static void make_variables(stepper *s)
         s->variables[i] = (sg_variable){.name = s->names[i],
                                         .rank = 1,
                                         .shape = {n},
+                                        .group = s->every > 0 ? i % 2 : 0,
                                         .value = sg_xcalloc(n, sizeof(float)),
                                         .gradient = sg_xcalloc(n, sizeof(float))};
     }
@@ -91,14 +91,15 @@ static void make_variables(stepper *s)
 static void fill_gradients(stepper *s, const sg_step *step)
 {
     for (uint32_t i = 0; i < s->n_variables; i++) {
-        for (uint64_t k = 0; k < s->variables[i].shape[0]; k++)
+        for (uint64_t k = 0; k < s->variables[i].shape[0] && s->variables[i].group == step->group; k++)
             s->variables[i].gradient[k] = (float)(1 + 2 * s->index + step->number % 3);
     }
 }
 
 static void print_step(const stepper *s, const sg_step *step)
 {
-    printf("step=%" PRIu64 " rank=%" PRIu32 " size=%" PRIu32 " values=", step->number, step->rank, step->size);
+    printf("%sstep=%" PRIu64 " rank=%" PRIu32 " size=%" PRIu32 " values=", step->group > 0 ? "group=1 " : "",
+           step->number, step->rank, step->size);
     for (uint32_t i = 0; i < s->n_variables; i++) {
         const float *value = s->variables[i].value;
         for (uint64_t k = 1; k < s->variables[i].shape[0]; k++) {
@@ -168,6 +169,13 @@ static sg_status one_step(stepper *s, sg_step *step, sg_error *err)
     return status;
 }
 
+static sg_status second_step(stepper *s, sg_error *err)
+{
+    sg_step step = {.group = 1};
+    const sg_status status = sg_client_begin_step(s->client, &step, err);
+    return status == SG_OK ? one_step(s, &step, err) : status;
+}
+
 static void log_line(void *user, sg_log_level level, const char *event, const char *fields)
 {
     (void)user;
@@ -179,6 +187,8 @@ static sg_status train(stepper *s, sg_error *err)
 {
     const sg_client_options options = {.config = s->config, .worker = s->index, .log = log_line};
     sg_status status = sg_client_open(&options, &s->client, err);
+    if (status == SG_OK && s->every > 0)
+        status = sg_client_step_every(s->client, 1, (uint32_t)s->every, err);
     if (status == SG_OK)
         status = sg_client_declare(s->client, s->variables, s->n_variables, err);
     if (status != SG_OK)
@@ -194,6 +204,8 @@ static sg_status train(stepper *s, sg_error *err)
             (void)getchar();
         }
         status = one_step(s, &step, err);
+        if (status == SG_OK && s->every > 0 && step.iteration % s->every == 0)
+            status = second_step(s, err);
         if (status == SG_FENCED || status == SG_ROLLED_BACK) {
             say(status == SG_FENCED ? "fenced" : "rolled back");
             status = SG_OK;

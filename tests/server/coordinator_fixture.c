@@ -326,6 +326,8 @@ rig_call *rig_declare_list(rig *r, uint64_t incarnation, Shardgrad__V1__Variable
     request.generation = incarnation >> 32 == 0 ? 1 : incarnation >> 32;
     request.variables = variables;
     request.n_variables = n;
+    request.every = r->every;
+    request.n_every = r->n_every;
     rig_call *call = new_call(r);
     sg_coordinator_on_declare(r->coordinator, r->now_ms, &request, call);
     drain(r);

@@ -25,6 +25,7 @@ typedef struct rig {
     sg_coordinator *coordinator;
     uint64_t now_ms;
     uint64_t tick_ms;
+    uint32_t every[4], n_every;                   /* that declarations say */
     bool acknowledge;                             /* orders are acknowledged as they come */
     bool silent[RIG_MAX_PS];                      /* orders to this ps are answered UNAVAILABLE */
     bool pending[RIG_MAX_PS];                     /* an order waits for rig_acknowledge */

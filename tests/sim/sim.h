@@ -93,6 +93,7 @@ typedef struct sim_scenario {
     sg_worker_loss on_loss;
     uint32_t min_workers;
     uint32_t n_ps, n_workers, n_joiners, n_groups;
+    uint64_t every; /* in so many iterations the second group makes one step */
     uint64_t message_bytes;
     bool saves;
     uint32_t save_every, disk_full_per_mille;

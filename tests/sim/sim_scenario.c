@@ -164,6 +164,7 @@ void sim_scenario_choose(sim *s)
     scenario->n_workers = 1 + (uint32_t)sim_below(s, 3);
     scenario->n_joiners = (uint32_t)sim_below(s, 3);
     scenario->n_groups = 1 + sim_chance(s, 400);
+    scenario->every = scenario->ssp ? 1 : 1 + s->seed_number / 5 % 4;
     scenario->message_bytes = sim_chance(s, 500) ? 64 : 4096;
     choose_network(s);
     uint64_t spread_ms = sim_chance(s, 300) ? 3000 : 200;

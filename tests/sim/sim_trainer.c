@@ -1,8 +1,9 @@
 /* tests/sim/sim_trainer.c - what a worker does: it drives the real session as client_steps.c does.
  *
- * An iteration is one step of each group. The trainer sends all slices of the group and gets their next version, in the
- * way that was chosen for it: push and pull apart or in one, at once or slice after slice, and it begins the next step
- * when all values are there, or while they come. At the end of its quota it leaves, perhaps in the middle of a step. */
+ * An iteration is one step of each group, or of the first one alone where the second steps seldom. The trainer sends
+ * all slices of the group and gets their next version, in the way that was chosen for it: push and pull apart or in
+ * one, at once or slice after slice, and it begins the next step when all values are there, or while they come. At the
+ * end of its quota it leaves, perhaps in the middle of a step. */
 #include <inttypes.h>
 
 #include "common/status.h"
@@ -41,6 +42,9 @@ static void declare(sim *s, sim_worker *worker)
     const sg_variable *variables = sim_scenario_variables(s, &n);
     sg_error err;
     worker->phase = SIM_DECLARING;
+    if (s->scenario.n_groups > 1 &&
+        sg_session_step_every(worker->session, 1, (uint32_t)s->scenario.every, NULL) != SG_OK)
+        sim_fail(s, "worker %" PRIu32 " cannot say how often group 1 steps", worker->index);
     if (sg_session_declare(worker->session, s->now_ms, s->now_ms + s->config->start_timeout_ms, variables, n,
                            &worker->task, &err) != SG_OK) {
         sim_fail(s, "declare was refused: %s", err.message);
@@ -147,7 +151,12 @@ static void step_handed_over(sim *s, sim_worker *worker)
     worker->step.loss = 1;
     worker->step.examples = worker->weight;
     sg_session_finish(worker->session, s->now_ms, &worker->step);
-    if (++worker->group == s->scenario.n_groups) {
+    /* Async: steps are numbered over all workers. */
+    const uint64_t at = s->scenario.async ? worker->iterations_left : worker->step.iteration;
+    const bool both = s->scenario.n_groups > 1 && at % s->scenario.every == 0;
+    if (worker->group == 0 && both) {
+        worker->group = 1;
+    } else {
         worker->group = 0;
         worker->iterations_left--;
     }

@@ -396,3 +396,69 @@ Test(session_tickets, a_repeated_push_asks_for_the_same_ticket)
     sg_session_finish(p.session, p.now_ms, &step);
     cr_assert(sg_session_ticket_take(p.session, p.now_ms, 0, &step));
 }
+
+/* --- groups that step at different rates ------------------------------------------------------------------------ */
+
+static const Shardgrad__V1__DeclareRequest *declared(const sg_session_action *call)
+{
+    return (const Shardgrad__V1__DeclareRequest *)call->body;
+}
+
+/* "b" is of group 1, which steps in every fifth iteration. */
+static void begin_seldom(void)
+{
+    peer_init(&p, SG_MODE_SYNC, 2);
+    peer_join(&p);
+    cr_assert_eq(sg_session_step_every(p.session, 1, 5, NULL), SG_OK);
+    sg_variable list[] = {peer_variables[0], peer_variables[1], peer_variables[2]};
+    list[1].group = 1;
+    uint64_t task;
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, list, 3, &task, NULL), SG_OK);
+    peer_drain(&p);
+    sg_session_action call = peer_take(&p, SG_SESSION_DECLARE);
+    cr_assert_eq(declared(&call)->n_every, 2);
+    cr_assert_eq(declared(&call)->every[0], 1);
+    cr_assert_eq(declared(&call)->every[1], 5);
+    peer_answer_well(&p, &call, 0);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    peer_expect(&p, task, SG_OK);
+}
+
+Test(session_tickets, no_ticket_is_asked_for_ahead_of_a_group_that_steps_seldom)
+{
+    begin_seldom();
+    for (uint64_t number = 0; number < 3; number++) {
+        const uint64_t ticket = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 1);
+        peer_drain(&p);
+        sg_session_action call = peer_take(&p, SG_SESSION_TICKET);
+        cr_assert_eq(asked(&call)->group, 1);
+        cr_assert_eq(asked(&call)->received, number);
+        peer_answer_well(&p, &call, number);
+        peer_expect(&p, ticket, SG_OK);
+        const sg_step step = peer_done(&p, ticket)->step;
+        uint64_t task;
+        cr_assert_eq(try_send(&step, &(uint32_t){3}, 1, &task), SG_OK);
+        sg_session_action push = peer_take(&p, SG_SESSION_PUSH_PULL);
+        cr_assert_null(((const Shardgrad__V1__PushRequest *)push.body)->ticket);
+        sg_session_finish(p.session, p.now_ms, &step);
+        peer_answer_well(&p, &push, 0);
+        peer_expect(&p, task, SG_OK);
+        peer_advance(&p, 10);
+        cr_assert_eq(peer_count(&p, SG_SESSION_TICKET), 0);
+    }
+}
+
+Test(session_tickets, how_often_a_group_steps_is_checked_and_said_before_the_variables_are_declared)
+{
+    peer_init(&p, SG_MODE_SYNC, 2);
+    cr_assert_eq(sg_session_step_every(p.session, 0, 2, NULL), SG_INVALID, "before it has joined");
+    peer_join(&p);
+    cr_assert_eq(sg_session_step_every(p.session, 0, 0, NULL), SG_INVALID);
+    cr_assert_eq(sg_session_step_every(p.session, 0, 65537, NULL), SG_INVALID);
+    cr_assert_eq(sg_session_step_every(p.session, 64, 2, NULL), SG_INVALID);
+    cr_assert_eq(sg_session_step_every(p.session, 3, 2, NULL), SG_OK);
+    uint64_t task;
+    sg_error err;
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, peer_variables, 3, &task, &err), SG_INVALID);
+    cr_assert_not_null(strstr(err.message, "group 3"), "%s", err.message);
+}

@@ -363,6 +363,14 @@ static void variables_copy(sg_client *client, const sg_variable *variables, size
     }
 }
 
+sg_status sg_client_step_every(sg_client *client, uint32_t group, uint32_t every, sg_error *err)
+{
+    sg_client_lock(client);
+    const sg_status status = sg_session_step_every(client->session, group, every, err);
+    sg_client_unlock(client);
+    return status;
+}
+
 sg_status sg_client_declare(sg_client *client, const sg_variable *variables, size_t n_variables, sg_error *err)
 {
     sg_client_lock(client);

@@ -89,6 +89,7 @@ void sg_session_destroy(sg_session *session)
         shardgrad__v1__hello_response__free_unpacked(session->hello, NULL);
     if (session->declared != NULL)
         shardgrad__v1__declare_request__free_unpacked(session->declared, NULL);
+    free(session->every);
     free(session->failed_text);
     free(session->back_text);
     free(session->warned_of);

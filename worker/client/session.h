@@ -103,6 +103,8 @@ void sg_session_destroy(sg_session *session); /* NULL is fine */
 
 /* Ends with UNAVAILABLE, not TIMEOUT, where the coordinator never answered. */
 uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
+/* Before sg_session_declare, which says it to the cluster: the group makes one step in every so-manyth iteration. */
+SG_MUST_USE sg_status sg_session_step_every(sg_session *session, uint32_t group, uint32_t every, sg_error *err);
 /* variables are checked and copied; the plan exists afterwards. INVALID at once for a bad list. */
 SG_MUST_USE sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t deadline_ms,
                                          const sg_variable *variables, size_t n_variables, uint64_t *task,

@@ -9,6 +9,9 @@
 #include "worker/client/session_internal.h"
 
 #define NAME_BYTES 255u
+/* The coordinator's, too. */
+#define MAX_GROUPS 64u
+#define MAX_EVERY  65536u
 
 /* --- declare --------------------------------------------------------------------------------------------------- */
 
@@ -43,6 +46,24 @@ static sg_status variable_check(const sg_variable *variable, size_t index, uint6
         variable->decay_multiplier < 0)
         return sg_error_set(err, SG_INVALID, "variable '%s': its multipliers must be finite and not negative",
                             variable->name);
+    return SG_OK;
+}
+
+sg_status sg_session_step_every(sg_session *session, uint32_t group, uint32_t every, sg_error *err)
+{
+    if (session->state != SG_SESSION_JOINED)
+        return sg_error_set(err, SG_INVALID, "how often groups step is said before the variables are declared");
+    if (group >= MAX_GROUPS || every < 1 || every > MAX_EVERY)
+        return sg_error_set(err, SG_INVALID,
+                            "group %" PRIu32 " to step in every %" PRIu32 "th iteration: groups are 0 to %u, and step "
+                            "at least once in %u iterations",
+                            group, every, MAX_GROUPS - 1, MAX_EVERY);
+    if (group >= session->n_every) {
+        session->every = sg_xrealloc(session->every, group + 1u, sizeof *session->every);
+        for (; session->n_every <= group; session->n_every++)
+            session->every[session->n_every] = 1;
+    }
+    session->every[group] = every;
     return SG_OK;
 }
 
@@ -118,6 +139,7 @@ static void groups_make(sg_session *session, const sg_variable *variables)
         group->on_coordinator = group->on_coordinator || (session->slices[i].trained && plan->slices[i].ps == 0);
     }
     for (uint32_t i = 0; i < plan->n_groups; i++) {
+        session->groups[i].seldom = i < session->n_every && session->every[i] > 1;
         session->groups[i].slices = sg_xcalloc(session->groups[i].n_slices + 1u, sizeof(uint32_t));
         session->groups[i].n_slices = 0;
     }
@@ -158,6 +180,8 @@ static void list_keep(sg_session *session, const sg_variable *variables, size_t 
     Shardgrad__V1__DeclareRequest declare = SHARDGRAD__V1__DECLARE_REQUEST__INIT;
     declare.n_variables = n;
     declare.variables = list;
+    declare.n_every = session->n_every;
+    declare.every = session->every;
     if (session->declared != NULL)
         shardgrad__v1__declare_request__free_unpacked(session->declared, NULL);
     session->declared = (Shardgrad__V1__DeclareRequest *)sg_wire_head_copy(&declare.base);
@@ -183,6 +207,14 @@ sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t dead
     sg_plan *plan = NULL;
     if ((status = plan_make(session, variables, n_variables, &plan, err)) != SG_OK)
         return status;
+    SG_ASSERT(plan != NULL);
+    if (session->n_every > plan->n_groups) {
+        status = sg_error_set(
+            err, SG_INVALID, "it was said how often group %" PRIu32 " steps, but the variables have %" PRIu32 " groups",
+            session->n_every - 1, plan->n_groups);
+        sg_plan_destroy(plan);
+        return status;
+    }
     sg_session_groups_destroy(session);
     session->plan = plan;
     groups_make(session, variables);

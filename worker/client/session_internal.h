@@ -160,6 +160,7 @@ typedef struct sg_session_group {
     uint64_t given_at, too_old;
     bool next_too;
     bool wanted;                         /* somebody has asked for a ticket of this group */
+    bool seldom;                         /* it does not step in every iteration */
     bool on_coordinator;                 /* ps 0 owns a slice of it that is trained */
     bool rides;                          /* the next ticket is asked for with the next push, unless somebody waits */
     uint64_t received, finished, pushed; /* as TicketRequest and GroupProgress mean them */
@@ -240,6 +241,8 @@ struct sg_session {
     uint64_t heartbeat_ms; /* when the next one is due; NEVER */
 
     sg_plan *plan;
+    uint32_t *every; /* [n_every] of groups, as DeclareRequest means it */
+    uint32_t n_every;
     Shardgrad__V1__DeclareRequest *declared; /* NULL before declare */
     sg_session_slice *slices;                /* [plan->n_slices] */
     sg_session_group *groups;                /* [plan->n_groups] */

@@ -35,12 +35,15 @@ static sg_step step_of(const sg_session_held_ticket *ticket)
 
 /* --- asking and giving ----------------------------------------------------------------------------------------- */
 
-/* At most two are held, the one that is on its way included; in ssp the one that is computed. */
+/* At most two are held, the one that is on its way included; in ssp the one that is computed. Of a group that steps
+ * seldom none is asked for ahead: it would be of an iteration to which the other groups come much later, and nobody
+ * could join, nor a checkpoint be cut, in between. */
 static bool may_ask(const sg_session *session, const sg_session_group *group)
 {
     const uint32_t max_held = sg_session_is_ssp(session) ? 1 : SG_SESSION_MAX_HELD;
-    return group->wanted && group->asking == NULL && group->riding == NULL && group->n_held < max_held &&
-           group->refused == SG_OK && !session->leaving && sg_session_stands(session, NULL) == SG_OK;
+    return (!group->seldom || group->task != NULL) && group->wanted && group->asking == NULL && group->riding == NULL &&
+           group->n_held < max_held && group->refused == SG_OK && !session->leaving &&
+           sg_session_stands(session, NULL) == SG_OK;
 }
 
 uint64_t sg_session_unreported(const sg_session_group *group)

@@ -101,7 +101,7 @@ typedef struct sg_variable {
 /* One step of one group, as the cluster gives it. */
 typedef struct sg_step {
     uint64_t number;     /* out: of the step, from 0; async, ssp: of the batch */
-    uint64_t iteration;  /* out: of the trainer; equals number where there is one group */
+    uint64_t iteration;  /* out: of the trainer (sg_client_step_every); equals number where there is one group */
     uint32_t group;      /* in: set before begin_step; 0 where there is only one */
     uint32_t rank, size; /* out: this worker takes part `rank` of `size` of the global batch */
     float learning_rate; /* out */
@@ -117,6 +117,24 @@ typedef struct sg_step {
  * be closed by sg_client_close; on failure it is left alone. Errors: CONFIG, NOT_FOUND (the file), UNAVAILABLE,
  * TIMEOUT, MISMATCH (job), INVALID. */
 SG_API SG_MUST_USE sg_status sg_client_open(const sg_client_options *options, sg_client **client, sg_error *err);
+
+/* For a model whose groups step at different rates: before the variables are declared, says that `group` makes one step
+ * in every `every`-th iteration of the trainer: in iteration 0, `every`, 2 * `every` and so on. Without it a group
+ * steps in every iteration, and where that is so of all, iterations are steps. Iterations are what groups have in
+ * common: a checkpoint is cut at one, over all of them, and a worker joins at one.
+ *
+ *     while (begin_step(critic) == SG_OK && critic.iteration < 1000) {           // sg_client_step_every(client, 1, 5,
+ * ...)
+ *         ...                                                                     // end_step(critic)
+ *         if (critic.iteration % 5 == 0) ...                                      // begin_step, end_step(actor)
+ *     }
+ *
+ * So a trainer goes from iteration to iteration and steps the groups of one, alike on every worker, in the same order;
+ * after an error that sg_client_goes_on it begins again with the first group of an iteration. (A thread for each group
+ * need not, if no thread waits for another. In async, where steps are numbered over all workers, it goes by the number
+ * of its own steps; ssp is for groups that step alike.) Errors: INVALID: `every` is not 1 to 65536, the group not below
+ * 64, or the variables are declared. sg_client_declare refuses what another worker declared otherwise: MISMATCH. */
+SG_API SG_MUST_USE sg_status sg_client_step_every(sg_client *client, uint32_t group, uint32_t every, sg_error *err);
 
 /* Declares all variables of the model, once, the same list in the same order on every worker. One worker's values
  * become version 0, and when this returns every worker's `value` holds them. Where training has begun: async, it holds
