@@ -2,6 +2,8 @@
 import glob
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 
@@ -224,3 +226,22 @@ def the_yardstick_of_the_bench_refuses_bad_lines_and_options(case):
         process = yardstick(case, lines, *args).expect(code)
         contains(process.err, rf"(?m)^shardgrad-yardstick: .*{hint}", f"yardstick {args} {lines}")
     yardstick(case, "", "--bytes", "8192").expect(0)
+
+
+@test
+def a_yardstick_that_does_not_answer_is_named_while_it_is_waited_for(case):
+    programs = f"{case.dir}/bin"
+    os.mkdir(programs)
+    for name in ("shardgrad", "shardgrad-ps"):
+        shutil.copy(f"{case.bin}/{name}", programs)
+    with open(f"{programs}/shardgrad-yardstick", "w") as f:
+        f.write("#!/bin/sh\nexec sleep 1000\n")
+    os.chmod(f"{programs}/shardgrad-yardstick", 0o755)
+    case.bin = programs
+    process = bench(case, "--quick", "--only", "ops")
+    process.wait_for(r"bench: waiting for the yardstick \(process \d+\) for \d+ s, at most for \d+")
+    pid = int(re.search(r"\(process (\d+)\)", process.err)[1])
+    process.send(signal.SIGTERM)
+    process.expect(0)
+    check(not alive(pid), "the yardstick is left")
+    equal(folders(case), [], "folders that are left")

@@ -15,12 +15,14 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "worker/cli/bench/bench.h"
 
 #define ANSWER_MS         120000u /* and for what it is asked to move: */
 #define SLOW_BYTES_PER_MS 10000u
 #define SLOW_CALL_MS      10u
 #define END_MS            5000u /* that it may take to end by itself */
 #define LOOK_MS           100   /* how often `stopped` is looked at */
+#define TELL_MS           5000u /* how often somebody who waits is told for whom */
 #define LINE_BYTES        (1u << 20)
 
 static const char last_word_prefix[] = "shardgrad-yardstick: ";
@@ -57,12 +59,20 @@ static sg_status ended(const sg_bench_yardstick *y, sg_error *err)
 static sg_status read_more(sg_bench_yardstick *y, uint64_t began_ms, uint64_t answer_ms, sg_error *err)
 {
     struct pollfd wait = {.fd = y->out, .events = POLLIN};
+    uint64_t tell_ms = TELL_MS;
     int n_ready;
     do {
+        const uint64_t waited_ms = sg_clock_ms() - began_ms;
         if (atomic_load(y->stopped))
             return sg_error_set(err, SG_CANCELLED, "stopped");
-        if (sg_clock_ms() - began_ms > answer_ms)
-            return sg_error_set(err, SG_TIMEOUT, "the yardstick did not answer within %" PRIu64 " s", answer_ms / 1000);
+        if (waited_ms > answer_ms)
+            return sg_error_set(err, SG_TIMEOUT, "the yardstick (process %d) did not answer within %" PRIu64 " s",
+                                (int)y->pid, answer_ms / 1000);
+        if (waited_ms >= tell_ms) {
+            sg_bench_say("waiting for the yardstick (process %d) for %" PRIu64 " s, at most for %" PRIu64, (int)y->pid,
+                         waited_ms / 1000, answer_ms / 1000);
+            tell_ms += TELL_MS;
+        }
         n_ready = poll(&wait, 1, LOOK_MS);
     } while (n_ready == 0 || (n_ready < 0 && errno == EINTR));
     if (y->n_read == LINE_BYTES)
