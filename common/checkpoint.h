@@ -23,10 +23,11 @@
 #include "common/disk.h"
 #include "common/workers.h"
 
-#define SG_CHECKPOINT_FORMAT     1u
-#define SG_CHECKPOINT_MAX_SLOTS  2u
-#define SG_CHECKPOINT_NAME_BYTES 64u
-#define SG_CHECKPOINT_WORD_BYTES 16u
+#define SG_CHECKPOINT_FORMAT      1u
+#define SG_CHECKPOINT_MAX_SLOTS   2u
+#define SG_CHECKPOINT_MAX_CHANGES 64u
+#define SG_CHECKPOINT_NAME_BYTES  64u
+#define SG_CHECKPOINT_WORD_BYTES  16u
 
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 
@@ -151,6 +152,11 @@ typedef struct sg_checkpoint_hyper {
     double learning_rate, momentum, beta1, beta2, epsilon, weight_decay;
 } sg_checkpoint_hyper;
 
+/* A key of the cluster file that was changed while the job ran, and its value. */
+typedef struct sg_checkpoint_change {
+    char *key, *value;
+} sg_checkpoint_change;
+
 /* All that is to be known of a set but the values. What was decoded or copied owns its arrays; one to be committed may
  * point at anything. */
 typedef struct sg_checkpoint_manifest {
@@ -159,8 +165,10 @@ typedef struct sg_checkpoint_manifest {
     char mode[SG_CHECKPOINT_WORD_BYTES]; /* "sync" */
     char rule[SG_CHECKPOINT_WORD_BYTES]; /* "adam" */
     sg_checkpoint_hyper hyper;
-    sg_workers members; /* of the cut: whom the first step of the next generation waits for */
-    uint64_t *steps;    /* [n_groups] sync: the version of all slices of the group; async: tickets handed out */
+    sg_checkpoint_change *changes; /* [n_changes] by which it differs from the cluster file, each key once */
+    uint32_t n_changes;            /* at most SG_CHECKPOINT_MAX_CHANGES */
+    sg_workers members;            /* of the cut: whom the first step of the next generation waits for */
+    uint64_t *steps; /* [n_groups] sync: the version of all slices of the group; async: tickets handed out */
     uint32_t n_groups;
     uint32_t n_ps; /* the plan's inputs, with the variables */
     uint64_t slice_bytes;

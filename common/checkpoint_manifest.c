@@ -41,6 +41,14 @@ static json_t *hyper_json(const sg_checkpoint_hyper *h)
                      h->epsilon, "weight_decay", h->weight_decay);
 }
 
+static json_t *changes_json(const sg_checkpoint_change *changes, uint32_t n)
+{
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < n; i++)
+        json_object_set_new(object, changes[i].key, json_string(changes[i].value));
+    return object;
+}
+
 static json_t *variables_json(const sg_checkpoint_variable *variables, uint32_t n)
 {
     json_t *array = json_array();
@@ -78,11 +86,12 @@ json_t *sg_checkpoint_manifest_json(const sg_checkpoint_manifest *m)
 {
     char seed[24];
     snprintf(seed, sizeof seed, "%" PRIu64, m->seed);
-    return json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "set",
+    return json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "set",
                      sg_checkpoint_set_json(m->set), "iteration", number_json(m->set.iteration), "generation",
                      number_json(m->set.generation), "mode", m->mode, "rule", m->rule, "seed", seed, "batch",
-                     number_json(m->batch), "hyper", hyper_json(&m->hyper), "members", members_json(&m->members),
-                     "steps", numbers_json(m->steps, m->n_groups), "n_ps", (int)m->n_ps, "slice_bytes",
+                     number_json(m->batch), "hyper", hyper_json(&m->hyper), "changes",
+                     changes_json(m->changes, m->n_changes), "members", members_json(&m->members), "steps",
+                     numbers_json(m->steps, m->n_groups), "n_ps", (int)m->n_ps, "slice_bytes",
                      number_json(m->slice_bytes), "variables", variables_json(m->variables, m->n_variables), "parts",
                      parts_json(m->parts, m->n_parts));
 }
@@ -148,6 +157,26 @@ static bool get_hyper(const json_t *object, sg_checkpoint_hyper *h)
            get_real(object, "learning_rate", &h->learning_rate) && get_real(object, "momentum", &h->momentum) &&
            get_real(object, "beta1", &h->beta1) && get_real(object, "beta2", &h->beta2) &&
            get_real(object, "epsilon", &h->epsilon) && get_real(object, "weight_decay", &h->weight_decay);
+}
+
+/* Sets of before there were any have none. */
+static bool get_changes(json_t *object, sg_checkpoint_manifest *m)
+{
+    const char *key;
+    json_t *value;
+    if (object == NULL)
+        return true;
+    if (!json_is_object(object) || json_object_size(object) > SG_CHECKPOINT_MAX_CHANGES)
+        return false;
+    m->changes = sg_xcalloc(json_object_size(object), sizeof *m->changes);
+    json_object_foreach(object, key, value)
+    {
+        if (!json_is_string(value))
+            return false;
+        m->changes[m->n_changes++] =
+            (sg_checkpoint_change){.key = sg_xstrdup(key), .value = sg_xstrdup(json_string_value(value))};
+    }
+    return true;
 }
 
 static bool get_variable(const json_t *object, uint32_t n_groups, sg_checkpoint_variable *v)
@@ -219,6 +248,8 @@ static const char *decode(const json_t *object, sg_checkpoint_manifest *m)
         return "batch";
     if (!get_hyper(json_object_get(object, "hyper"), &m->hyper))
         return "hyper";
+    if (!get_changes(json_object_get(object, "changes"), m))
+        return "changes";
     if (!get_members(json_object_get(object, "members"), &m->members))
         return "members";
     if (!get_numbers(json_object_get(object, "steps"), SG_PLAN_MAX_VARIABLES, &m->steps, &m->n_groups))
@@ -289,6 +320,10 @@ void sg_checkpoint_manifest_copy(sg_checkpoint_manifest *to, const sg_checkpoint
     *to = *from;
     to->steps = copy_array(from->steps, from->n_groups, sizeof *from->steps);
     to->parts = copy_array(from->parts, from->n_parts, sizeof *from->parts);
+    to->changes = copy_array(from->changes, from->n_changes, sizeof *from->changes);
+    for (uint32_t i = 0; i < from->n_changes; i++)
+        to->changes[i] = (sg_checkpoint_change){.key = sg_xstrdup(from->changes[i].key),
+                                                .value = sg_xstrdup(from->changes[i].value)};
     to->variables = copy_array(from->variables, from->n_variables, sizeof *from->variables);
     for (uint32_t i = 0; i < from->n_variables; i++) {
         sg_checkpoint_variable *v = &to->variables[i];
@@ -303,6 +338,11 @@ void sg_checkpoint_manifest_deinit(sg_checkpoint_manifest *manifest)
         free(manifest->variables[i].name);
         free(manifest->variables[i].shape);
     }
+    for (uint32_t i = 0; i < manifest->n_changes; i++) {
+        free(manifest->changes[i].key);
+        free(manifest->changes[i].value);
+    }
+    free(manifest->changes);
     free(manifest->variables);
     free(manifest->steps);
     free(manifest->parts);

@@ -266,7 +266,8 @@ void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_
     else if (recorded->manifest == NULL && was_running)
         sg_coordinator_end_fail(c, SG_PEER_LOST,
                                 "%.300s and what it held is lost; there is no checkpoint to go on from", c->why);
-    else if (recorded->manifest != NULL && check_manifest(c, recorded->manifest, &err) != SG_OK)
+    else if (recorded->manifest != NULL && (check_manifest(c, recorded->manifest, &err) != SG_OK ||
+                                            sg_coordinator_hyper_restore(c, recorded->manifest, &err) != SG_OK))
         sg_coordinator_end_fail(c, err.code, "%s", err.message);
     else
         enter(c, recorded->generation, recorded->manifest);

@@ -22,10 +22,57 @@ void sg_coordinator_hyper_init(sg_coordinator *c)
 void sg_coordinator_hyper_deinit(sg_coordinator *c)
 {
     for (uint64_t i = 0; i < c->n_hypers; i++) {
+        for (uint32_t k = 0; k < c->hypers[i].n_changes; k++) {
+            free(c->hypers[i].changes[k].key);
+            free(c->hypers[i].changes[k].value);
+        }
+        free(c->hypers[i].changes);
         sg_config_destroy(c->hypers[i].owned);
         free(c->hypers[i].steps);
     }
     free(c->hypers);
+}
+
+/* In the newest set. */
+static void note_change(sg_coordinator *c, const char *key, const char *value)
+{
+    sg_coordinator_hyper *hyper = &c->hypers[c->n_hypers - 1];
+    uint32_t i = 0;
+    while (i < hyper->n_changes && strcmp(hyper->changes[i].key, key) != 0)
+        i++;
+    if (i == hyper->n_changes) {
+        hyper->changes = sg_xrealloc(hyper->changes, ++hyper->n_changes, sizeof *hyper->changes);
+        hyper->changes[i] = (sg_checkpoint_change){.key = sg_xstrdup(key)};
+    }
+    free(hyper->changes[i].value);
+    hyper->changes[i].value = sg_xstrdup(value);
+}
+
+static void note_changes(sg_coordinator *c, const sg_checkpoint_change *changes, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        note_change(c, changes[i].key, changes[i].value);
+}
+
+sg_status sg_coordinator_hyper_restore(sg_coordinator *c, const sg_checkpoint_manifest *manifest, sg_error *err)
+{
+    sg_config_override overrides[SG_CHECKPOINT_MAX_CHANGES];
+    sg_config *changed = NULL;
+    if (manifest->n_changes == 0 || c->n_hypers > 1) /* what was changed since stays so */
+        return SG_OK;
+    for (uint32_t i = 0; i < manifest->n_changes; i++)
+        overrides[i] = (sg_config_override){
+            .key = manifest->changes[i].key, .value = manifest->changes[i].value, .source = manifest->changes[i].key};
+    sg_status status = sg_config_change(c->config, overrides, manifest->n_changes, &changed, err);
+    if (status != SG_OK)
+        return sg_error_prefix(err, status, "what was set before the checkpoint was made");
+    add(c, 0, changed, changed);
+    note_changes(c, manifest->changes, manifest->n_changes);
+    c->in_force = c->n_hypers;
+    for (uint32_t i = 0; i < manifest->n_changes; i++)
+        sg_coordinator_log(c, SG_LOG_INFO, "set_again", "hyper=%" PRIu64 " key=%s value=%s", c->n_hypers,
+                           manifest->changes[i].key, manifest->changes[i].value);
+    return SG_OK;
 }
 
 const sg_config *sg_coordinator_hyper_config(const sg_coordinator *c)
@@ -119,6 +166,10 @@ void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest
     if (number == 0) {
         add(c, request->request, changed, changed);
         number = c->n_hypers;
+        note_changes(c, c->hypers[number - 2].changes, c->hypers[number - 2].n_changes);
+        for (size_t i = 0; i < request->n_settings; i++)
+            note_change(c, sg_coordinator_text(request->settings[i]->key),
+                        sg_coordinator_text(request->settings[i]->value));
         log_change(c, request);
         for (uint32_t ps = 0; ps < c->n_ps; ps++)
             order(c, ps, number);

@@ -325,6 +325,8 @@ typedef struct sg_coordinator_hyper {
     sg_config *owned; /* the same, or NULL */
     uint64_t *steps;  /* [n_steps] by group, the first that has it; once it is in force */
     uint32_t n_steps;
+    sg_checkpoint_change *changes; /* [n_changes] what was changed since the cluster file, each key once */
+    uint32_t n_changes;
 } sg_coordinator_hyper;
 
 struct sg_coordinator {
@@ -650,6 +652,9 @@ void sg_coordinator_hyper_init(sg_coordinator *c);
 void sg_coordinator_hyper_deinit(sg_coordinator *c);
 /* That in force. */
 const sg_config *sg_coordinator_hyper_config(const sg_coordinator *c);
+/* A job that is started goes on with what was changed while it ran before. Errors: CONFIG. */
+SG_MUST_USE sg_status sg_coordinator_hyper_restore(sg_coordinator *c, const sg_checkpoint_manifest *manifest,
+                                                   sg_error *err);
 /* Orders that in force, and those that are on their way, to a ps that has none. */
 void sg_coordinator_hyper_order(sg_coordinator *c, uint32_t ps);
 void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, void *call);

@@ -47,6 +47,8 @@ void sg_coordinator_write_manifest(sg_coordinator *c)
                                        .seed = c->config->seed,
                                        .batch = c->config->train.batch,
                                        .hyper = hyper_of(c),
+                                       .changes = c->hypers[save->hyper - 1].changes,
+                                       .n_changes = c->hypers[save->hyper - 1].n_changes,
                                        .members = save->members,
                                        .steps = save->steps,
                                        .n_groups = c->n_groups,

@@ -39,6 +39,8 @@ uint64_t fixture_step(uint64_t iteration, uint32_t slice)
 sg_checkpoint_manifest fixture_manifest(sg_checkpoint_set set, uint32_t n_ps, uint64_t slice_bytes)
 {
     static uint64_t steps[2];
+    static sg_checkpoint_change changes[] = {{(char *)"update.learning_rate", (char *)"0.1"},
+                                             {(char *)"update.schedule", (char *)"cosine"}};
     steps[0] = set.iteration;
     steps[1] = set.iteration / 5;
     sg_checkpoint_manifest manifest = {
@@ -48,6 +50,8 @@ sg_checkpoint_manifest fixture_manifest(sg_checkpoint_set set, uint32_t n_ps, ui
         .mode = "sync",
         .rule = "adam",
         .hyper = {3, 0.1, 0, 0.9, 0.999, 1e-8, 0},
+        .changes = changes,
+        .n_changes = 2,
         .steps = steps,
         .n_groups = 2,
         .n_ps = n_ps,

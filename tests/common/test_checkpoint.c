@@ -72,6 +72,11 @@ Test(checkpoint, a_manifest_comes_back_as_it_was)
     cr_assert_str_eq(found.mode, "sync");
     cr_assert_str_eq(found.rule, "adam");
     cr_assert_eq(memcmp(&found.hyper, &wanted.hyper, sizeof found.hyper), 0);
+    cr_assert_eq(found.n_changes, 2);
+    for (uint32_t i = 0; i < found.n_changes; i++) {
+        cr_assert_str_eq(found.changes[i].key, wanted.changes[i].key);
+        cr_assert_str_eq(found.changes[i].value, wanted.changes[i].value);
+    }
     cr_assert(sg_workers_equal(&found.members, &wanted.members));
     cr_assert(found.n_groups == 2 && found.steps[0] == 1200 && found.steps[1] == 240);
     cr_assert(found.n_ps == 2 && found.slice_bytes == 256 && found.n_parts == 2);

@@ -423,3 +423,90 @@ Test(coordinator_restore, whoever_asks_for_a_checkpoint_meanwhile_waits_until_th
     cr_assert_eq(((const Shardgrad__V1__SaveResponse *)meanwhile->body)->generation, 2);
     rig_deinit(&r);
 }
+
+static double first_rate(rig *r, const char *const settings[], sg_checkpoint_manifest *manifest)
+{
+    rig_init(r, settings);
+    sg_coordinator_destroy(r->coordinator);
+    r->newest = manifest;
+    r->coordinator = sg_coordinator_create(r->config);
+    rig_register_all(r);
+    rig_register_all(r);
+    uint64_t workers[2] = {incarnation_of(hello_again(r, 0, 7)), incarnation_of(hello_again(r, 1, 8))};
+    rig_declare(r, workers[0]);
+    rig_declare(r, workers[1]);
+    rig_ticket(r, workers[0], 0, 0, 0);
+    return (double)rig_granted(rig_ticket(r, workers[1], 0, 0, 0))->step->learning_rate;
+}
+
+Test(coordinator_restore, what_was_set_before_the_checkpoint_holds_for_a_coordinator_that_is_started_again)
+{
+    rig r;
+    uint64_t workers[2];
+    rig_init(&r, (const char *const[]){two_ps[0], two_ps[1], "update.learning_rate=0.5", NULL});
+    rig_start(&r, 2, workers);
+    rig_complete(&r, 0);
+    cr_assert_eq(r.manifest.n_changes, 0);
+    rig_set(&r, 1, "update.learning_rate", "0.1");
+    rig_set(&r, 2, "update.weight_decay", "0.25");
+    rig_set(&r, 3, "update.learning_rate", "0.125");
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+    rig_save(&r, 9);
+    rig_ticket(&r, workers[0], 0, 1, 1);
+    rig_ticket(&r, workers[1], 0, 1, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_ticket_for(&r, workers[i], 1, 0, 0, 1);
+    rig_complete(&r, 1);
+    cr_assert_eq(r.manifest.n_changes, 2);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    manifest.changes = r.manifest.changes;
+    manifest.n_changes = r.manifest.n_changes;
+    const char *const again[] = {two_ps[0], two_ps[1], "update.learning_rate=0.5", NULL};
+    rig other;
+    cr_assert_float_eq(first_rate(&other, again, &manifest), 0.125, 1e-9);
+    cr_assert(rig_logged(&other, "set_again hyper=2 key=update.learning_rate value=0.125"), "%s", other.log);
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    cr_assert_geq(rig_ordered(&other, 1, HYPER, &order), 1);
+    cr_assert_eq(order->hyper->number, 2);
+    cr_assert_float_eq((double)order->hyper->weight_decay, 0.25, 1e-9);
+    rig_deinit(&other);
+    rig_deinit(&r);
+}
+
+/* The set that was acknowledged holds, though the checkpoint is older than it. */
+Test(coordinator_restore, what_was_set_holds_after_a_ps_was_lost)
+{
+    rig r;
+    uint64_t workers[2];
+    rig_init(&r, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    rig_start(&r, 2, workers);
+    rig_complete(&r, 0);
+    rig_set(&r, 1, "update.learning_rate", "0.125");
+    r.newest = &manifest;
+    rig_register_as(&r, 1, 555, "host:9");
+    for (uint32_t i = 0; i < 2; i++) {
+        workers[i] = incarnation_of(hello_again(&r, i, 1000 + i));
+        rig_declare(&r, workers[i]);
+    }
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    cr_assert_float_eq((double)rig_granted(rig_ticket(&r, workers[1], 0, 0, 0))->step->learning_rate, 0.125, 1e-9);
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, a_change_that_does_not_fit_the_cluster_file_of_now_ends_the_job_naming_it)
+{
+    rig r;
+    sg_checkpoint_change change = {.key = (char *)"update.momentum", .value = (char *)"7"};
+    rig_init(&r, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    manifest.changes = &change;
+    manifest.n_changes = 1;
+    sg_coordinator_destroy(r.coordinator);
+    r.newest = &manifest;
+    r.coordinator = sg_coordinator_create(r.config);
+    rig_register(&r, 0);
+    rig_failed(rig_hello(&r, 0, 7), SG_CONFIG, "update.momentum");
+    rig_deinit(&r);
+}
