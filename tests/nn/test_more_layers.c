@@ -228,7 +228,7 @@ static const trial trials[] = {
 static void check(trial t)
 {
     for (size_t i = 0; i < t.n_inputs; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "x%zu", i);
         t.values[i] = sg_fixture_noise(name, n_elems_of(&t, i));
         t.gradients[i] = sg_fixture_noise("old", n_elems_of(&t, i));
