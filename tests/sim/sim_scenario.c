@@ -529,11 +529,23 @@ static void judge_names(sim *s)
         sim_fail(s, "the job failed with %s and named nobody: %s", sg_status_name(s->job_status), s->job_text);
 }
 
+/* `wait`: one that went without an answer to its goodbye is lost to the others, and does not come again. */
+static bool waits_for_one_that_went(const sim *s)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < s->n_workers; i++)
+        found |= s->workers[i].status == SG_OK && s->workers[i].leave_status != SG_OK &&
+                 names(s->job_text, "worker", s->workers[i].index);
+    return found && s->config->on_worker_loss == SG_WORKER_LOSS_WAIT && s->job_status == SG_PEER_LOST;
+}
+
 void sim_scenario_judge(sim *s)
 {
     const sim_fault *fault = NULL;
     uint32_t n = n_happened(s, &fault);
     judge_names(s);
+    if (waits_for_one_that_went(s))
+        return;
     if (n == 0) {
         judge_calm(s);
         return;
