@@ -308,7 +308,7 @@ Test(config, the_reference_in_configs_is_that_of_the_table)
 Test(config, the_example_files_load)
 {
     static const char *const paths[] = {"configs/fashion-mnist.yaml", "configs/fashion-mnist-lenet.yaml",
-                                        "configs/fashion-mnist-hosts.yaml"};
+                                        "configs/fashion-mnist-checkpoints.yaml", "configs/fashion-mnist-hosts.yaml"};
     for (size_t i = 0; i < SG_ARRAY_LEN(paths); i++) {
         sg_config *config = NULL;
         sg_error err = {0};
