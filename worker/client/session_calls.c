@@ -73,8 +73,11 @@ static uint64_t request_timeout_ms(const sg_session *session, sg_session_method 
     if (session->hello == NULL)
         return HELLO_TIMEOUT_MS;
     const uint64_t lease_ms = session->hello->lease_ms;
+    const uint64_t beat_ms = lease_ms / 3 > MIN_TIMEOUT_MS ? lease_ms / 3 : MIN_TIMEOUT_MS;
     if (method == SG_SESSION_HEARTBEAT)
-        return lease_ms / 3 > MIN_TIMEOUT_MS ? lease_ms / 3 : MIN_TIMEOUT_MS;
+        return beat_ms;
+    if (method == SG_SESSION_HELLO) /* of one who comes again: until it is answered, nothing else keeps its lease */
+        return session->hello->park_ms + beat_ms;
     return session->hello->park_ms + (lease_ms > MIN_TIMEOUT_MS ? lease_ms : MIN_TIMEOUT_MS);
 }
 
