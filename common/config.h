@@ -75,6 +75,7 @@ typedef struct sg_config {
     struct {
         char *name;               /* "mlp" */
         sg_config_numbers hidden; /* widths of the hidden layers; [512, 512] */
+        sg_config_strings layers; /* of the model `layers`, one a line; empty */
     } model;
     struct {
         char *train_images, *train_labels, *test_images, *test_labels; /* IDX, plain or .gz */

@@ -124,9 +124,11 @@ static const sg_config_option options[] = {
      .help = "how often shardgrad run starts a process anew that died; needs checkpoint.dir for a ps"},
 
     {"model.name", SG_CONFIG_NAME, AT(model.name), "mlp", 1, 64, .shared = true,
-     .help = "built-in model that shardgrad-worker trains: mlp or lenet"},
+     .help = "model that shardgrad-worker trains: mlp, lenet, or layers, those of model.layers"},
     {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true,
      .help = "mlp: widths of the hidden layers"},
+    {"model.layers", SG_CONFIG_LINES, AT(model.layers), "[]", 1, 200, .shared = true,
+     .help = "of the model layers, from the input on; configs/README.md tells how"},
 
     {"data.train_images", SG_CONFIG_TEXT, AT(data.train_images), "\"\"", 0, MAX_PATH,
      .help = "IDX file, plain or .gz"},

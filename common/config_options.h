@@ -18,10 +18,12 @@ typedef enum sg_config_type {
     SG_CONFIG_BOOL,      /* bool */
     SG_CONFIG_CHOICE,    /* an enum of `int` size, one of `choices` */
     SG_CONFIG_ADDRESSES, /* sg_config_strings of host:port, min..max of them */
-    SG_CONFIG_COUNTS     /* sg_config_numbers, at most SG_CONFIG_MAX_COUNTS of them, each min..max */
+    SG_CONFIG_COUNTS,    /* sg_config_numbers, at most SG_CONFIG_MAX_COUNTS of them, each min..max */
+    SG_CONFIG_LINES      /* sg_config_strings, at most SG_CONFIG_MAX_LINES of them, each any line of min..max bytes */
 } sg_config_type;
 
 #define SG_CONFIG_MAX_COUNTS 64u
+#define SG_CONFIG_MAX_LINES  256u
 #define SG_CONFIG_MAX_PS     SG_PLAN_MAX_PS
 
 typedef struct sg_config_choice {

@@ -255,6 +255,27 @@ static sg_status read_counts(const sg_config_option *option, const sg_config_nod
     return SG_OK;
 }
 
+static sg_status read_lines(const sg_config_option *option, const sg_config_node *node, const sg_config_place *place,
+                            sg_config_strings *value, sg_error *err)
+{
+    if (node->kind != SG_CONFIG_LIST || node->n_items > SG_CONFIG_MAX_LINES)
+        return fault(option, node, place, "", err);
+    sg_config_strings list = {.items = sg_xcalloc(node->n_items, sizeof(*list.items)), .n = node->n_items};
+    sg_config_option item_option = *option;
+    item_option.type = SG_CONFIG_TEXT;
+    for (size_t i = 0; i < list.n; i++) {
+        sg_config_place item_place = place_of(place, &node->items[i]);
+        sg_status status = read_scalar(&item_option, &node->items[i], &item_place, &list.items[i], err);
+        if (status != SG_OK) {
+            free_strings(&list);
+            return status;
+        }
+    }
+    free_strings(value);
+    *value = list;
+    return SG_OK;
+}
+
 /* --- any value ------------------------------------------------------------------------------------------------ */
 
 sg_status sg_config_value_set(sg_config *config, const sg_config_option *option, const sg_config_node *node,
@@ -269,6 +290,8 @@ sg_status sg_config_value_set(sg_config *config, const sg_config_option *option,
         return read_addresses(option, node, &at, field, err);
     case SG_CONFIG_COUNTS:
         return read_counts(option, node, &at, field, err);
+    case SG_CONFIG_LINES:
+        return read_lines(option, node, &at, field, err);
     default:
         return read_scalar(option, node, &at, field, err);
     }
@@ -279,13 +302,13 @@ void sg_config_value_free(sg_config *config, const sg_config_option *option)
     void *field = field_of(config, option);
     if (option->type == SG_CONFIG_NAME || option->type == SG_CONFIG_TEXT)
         free(*(char **)field);
-    else if (option->type == SG_CONFIG_ADDRESSES)
+    else if (option->type == SG_CONFIG_ADDRESSES || option->type == SG_CONFIG_LINES)
         free_strings(field);
     else if (option->type == SG_CONFIG_COUNTS)
         free(((sg_config_numbers *)field)->items);
 }
 
-static void print_addresses(const sg_config_strings *list, FILE *out)
+static void print_strings(const sg_config_strings *list, FILE *out)
 {
     fputc('[', out);
     for (size_t i = 0; i < list->n; i++) {
@@ -328,7 +351,8 @@ void sg_config_value_print(const sg_config *config, const sg_config_option *opti
         print_choice(option, *(const int *)field, out);
         break;
     case SG_CONFIG_ADDRESSES:
-        print_addresses(field, out);
+    case SG_CONFIG_LINES:
+        print_strings(field, out);
         break;
     case SG_CONFIG_COUNTS:
         print_counts(field, out);
@@ -381,6 +405,10 @@ void sg_config_value_print_wanted(const sg_config_option *option, FILE *out)
     case SG_CONFIG_COUNTS:
         fprintf(out, "a list of at most %u whole numbers from %" PRIu64 " to %" PRIu64, SG_CONFIG_MAX_COUNTS,
                 option->min, option->max);
+        break;
+    case SG_CONFIG_LINES:
+        fprintf(out, "a list of at most %u lines of %" PRIu64 " to %" PRIu64 " bytes", SG_CONFIG_MAX_LINES, option->min,
+                option->max);
         break;
     }
 }

@@ -9,7 +9,7 @@
 #include "kernels/cpu.h"
 
 #define BLOCK_ELEMS ((size_t)64 << 10) /* of columns and result together: 256 KiB, a part of a second-level cache */
-#define MIN_BLOCK   ((size_t)192)      /* positions; with fewer a product is slow */
+#define MIN_BLOCK   ((size_t)384)      /* positions; with fewer a product is slow */
 
 typedef struct block {
     size_t first, n; /* rows of the output, over all images */

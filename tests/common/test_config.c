@@ -112,6 +112,9 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->train.epochs, 1000000u);
     cr_assert_eq(config->train.steps, 20u);
     cr_assert_eq(config->model.hidden.n, 0u);
+    cr_assert_eq(config->model.layers.n, 4u);
+    cr_assert_str_eq(config->model.layers.items[0], "conv2d 4 window 3");
+    cr_assert_str_eq(config->model.layers.items[3], "12");
     cr_assert_str_eq(config->data.train_labels, "/a/b.gz");
     cr_assert_str_eq(config->data.test_images, "true");
     cr_assert_str_eq(config->data.test_labels, "07");
@@ -146,6 +149,9 @@ static void round_trip(const char *text)
     cr_assert_str_eq(first->data.test_images, second->data.test_images);
     cr_assert_eq(memcmp(&first->update, &second->update, sizeof(first->update)), 0, "doubles keep every bit");
     cr_assert_eq(first->model.hidden.n, second->model.hidden.n);
+    cr_assert_eq(first->model.layers.n, second->model.layers.n);
+    for (size_t i = 0; i < first->model.layers.n; i++)
+        cr_assert_str_eq(first->model.layers.items[i], second->model.layers.items[i]);
     cr_assert_eq(first->ps.n, second->ps.n);
     free(printed);
     free(again);
@@ -261,6 +267,7 @@ Test(config, what_all_processes_must_agree_on_comes_sorted_and_in_one_form)
                                          "train.epochs=5\n",
                                          "train.steps=0\n",
                                          "model.hidden=[512, 512]\n",
+                                         "model.layers=[]\n",
                                          "model.name=mlp\n"};
     for (size_t i = 0; i < SG_ARRAY_LEN(wanted); i++)
         cr_assert_not_null(strstr(all.text, wanted[i]), "%s is missing in\n%s", wanted[i], all.text);

@@ -144,6 +144,8 @@ Test(config_refused, a_value_of_another_type_is_refused)
         {"update: []\n", "c.yaml:1:9: update: found a list, wanted a map"},
         {"update:\n  mode: [sync]\n", "c.yaml:2:9: update.mode: found a list of 1, wanted one of sync, async"},
         {"update:\n  mode:\n", "c.yaml:2:3: update.mode: found nothing, wanted one of sync, async"},
+        {"model: {layers: relu}\n", "c.yaml:1:17: model.layers: found 'relu', wanted a list of at most 256 lines"},
+        {"model: {layers: [relu, [relu]]}\n", "c.yaml:1:24: model.layers: found a list of 1, wanted a line of at most"},
         {"model: {hidden: 64}\n", "c.yaml:1:17: model.hidden: found '64', wanted a list of at most 64 whole numbers"},
         {"model: {hidden: [64, x]}\n", "c.yaml:1:22: model.hidden: found 'x', wanted a whole number from 1"},
         {"model:\n  hidden:\n    - 64\n    - [1]\n",

@@ -146,6 +146,8 @@ static void take_result(run *r)
     sg_model_options options = {.name = r->config->model.name,
                                 .hidden = r->config->model.hidden.items,
                                 .n_hidden = r->config->model.hidden.n,
+                                .layers = r->config->model.layers.items,
+                                .n_layers = r->config->model.layers.n,
                                 .inputs = trained->inputs,
                                 .channels = trained->channels,
                                 .height = trained->height,

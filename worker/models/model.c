@@ -15,10 +15,14 @@ static const struct {
 } kinds[] = {
     {"mlp", sg_mlp_create},
     {"lenet", sg_lenet_create},
+    {"layers", sg_layers_create},
 };
 
 sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err)
 {
+    if (options->n_layers > 0 && strcmp(options->name, "layers") != 0)
+        return sg_error_set(err, SG_CONFIG, "model.layers is given, but model.name is '%s'; wanted model.name: layers",
+                            options->name);
     for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++) {
         if (strcmp(kinds[i].name, options->name) != 0)
             continue;
@@ -35,7 +39,8 @@ sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_
             *model = made;
         return status;
     }
-    return sg_error_set(err, SG_CONFIG, "model.name: there is no model '%s'; wanted mlp or lenet", options->name);
+    return sg_error_set(err, SG_CONFIG, "model.name: there is no model '%s'; wanted mlp, lenet or layers",
+                        options->name);
 }
 
 void sg_model_destroy(sg_model *model)
@@ -48,6 +53,7 @@ void sg_model_destroy(sg_model *model)
         free(model->variables[i].gradient);
     }
     free(model->variables);
+    free(model->own);
     free(model->initial);
     free(model->tensors);
     free(model);

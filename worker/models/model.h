@@ -19,9 +19,11 @@
 #include "worker/nn/tape.h"
 
 typedef struct sg_model_options {
-    const char *name;                 /* "mlp", "lenet" */
-    const uint64_t *hidden;           /* widths of the hidden layers, from the input on */
-    size_t n_hidden;                  /* 0: one linear layer */
+    const char *name;       /* "mlp", "lenet", "layers" */
+    const uint64_t *hidden; /* widths of the hidden layers, from the input on */
+    size_t n_hidden;        /* 0: one linear layer */
+    char *const *layers;    /* [n_layers] of the model "layers", which alone may have any; see layers.c */
+    size_t n_layers;
     uint64_t inputs;                  /* features per example */
     uint64_t channels, height, width; /* their product is inputs; 0: the examples are not images */
     uint64_t classes;
@@ -41,6 +43,7 @@ struct sg_model {
     sg_initial *initial; /* [n_variables] */
     sg_tensor **tensors; /* [n_variables], of the pass that is made; NULL: not asked for yet */
 
+    void *own; /* of the kind of model; freed by free() */
     /* of the kind of model: logits of x[n_rows, inputs] */
     sg_tensor *(*forward)(sg_model *model, sg_tape *tape, sg_tensor *x);
 };
@@ -73,5 +76,8 @@ sg_tensor *sg_model_images(const sg_model *model, sg_tape *tape, sg_tensor *x);
 SG_MUST_USE sg_status sg_mlp_create(const sg_model_options *options, sg_model *model, sg_error *err);
 /* lenet.c: variables conv0.weight [20, channels, 5, 5], conv0.bias, conv1..., dense0..., dense1... */
 SG_MUST_USE sg_status sg_lenet_create(const sg_model_options *options, sg_model *model, sg_error *err);
+/* layers.c: what options->layers say, one after the other; variables layer0.weight, layer0.bias, layer3..., by place.
+ */
+SG_MUST_USE sg_status sg_layers_create(const sg_model_options *options, sg_model *model, sg_error *err);
 
 #endif

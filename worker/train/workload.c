@@ -42,6 +42,8 @@ static sg_status build(sg_workload *w, bool with_test, sg_error *err)
     sg_model_options model = {.name = config->model.name,
                               .hidden = config->model.hidden.items,
                               .n_hidden = config->model.hidden.n,
+                              .layers = config->model.layers.items,
+                              .n_layers = config->model.layers.n,
                               .inputs = w->train->n_features,
                               .channels = 1,
                               .height = w->train->height,

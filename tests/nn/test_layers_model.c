@@ -1,0 +1,181 @@
+/* tests/nn/test_layers_model.c - a network that is told layer by layer. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "worker/models/model.h"
+#include "worker/nn/initializer.h"
+#include "worker/nn/layers.h"
+
+TestSuite(layers_model, .timeout = 60);
+
+enum { side = 8, inputs = side * side, classes = 10, n_rows = 5 };
+
+static sg_model_options options_of(const char *name, const char *const *layers, size_t n_layers)
+{
+    return (sg_model_options){.name = name,
+                              .layers = (char *const *)(uintptr_t)layers,
+                              .n_layers = n_layers,
+                              .inputs = inputs,
+                              .channels = 1,
+                              .height = side,
+                              .width = side,
+                              .classes = classes};
+}
+
+static sg_model *make(const char *name, const char *const *layers, size_t n_layers)
+{
+    const sg_model_options options = options_of(name, layers, n_layers);
+    sg_error err = {0};
+    sg_model *model = NULL;
+    cr_assert(sg_model_create(&options, &model, &err) == SG_OK, "%s", err.message);
+    sg_model_initialize(model, 1);
+    return model;
+}
+
+static size_t n_elems_of(const sg_variable *v)
+{
+    size_t n = 1;
+    for (uint32_t i = 0; i < v->rank; i++)
+        n *= v->shape[i];
+    return n;
+}
+
+static double step(sg_model *model)
+{
+    static float x[n_rows * inputs];
+    static const uint32_t labels[n_rows] = {3, 1, 9, 0, 7};
+    sg_initializer_uniform(9, "x", 1, 0, SG_ARRAY_LEN(x), x);
+    sg_error err = {0};
+    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+    sg_tape_begin(tape);
+    sg_tensor *logits = sg_model_forward(model, tape, x, n_rows);
+    sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, labels, n_rows);
+    cr_assert(sg_tape_backward(tape, loss, &err) == SG_OK, "%s", err.message);
+    const double value = sg_tape_get(tape, loss, 0);
+    sg_tape_destroy(tape);
+    return value;
+}
+
+static const char *const lenet[] = {"conv2d 20 window 5 padding 2",
+                                    "relu",
+                                    "max_pool 2",
+                                    "conv2d 50 padding 2 window 5",
+                                    "relu",
+                                    "max_pool 2",
+                                    "flatten",
+                                    "dense 500",
+                                    "relu",
+                                    "dense 10"};
+
+Test(layers_model, lenet_told_layer_by_layer_is_lenet)
+{
+    sg_kernel_cpu_set_threads(1);
+    sg_model *told = make("layers", lenet, SG_ARRAY_LEN(lenet)), *built = make("lenet", NULL, 0);
+    static const char *const names[] = {"layer0.weight", "layer0.bias", "layer3.weight", "layer3.bias",
+                                        "layer7.weight", "layer7.bias", "layer9.weight", "layer9.bias"};
+    cr_assert(told->n_variables == built->n_variables);
+    for (size_t i = 0; i < told->n_variables; i++) {
+        const sg_variable *a = &told->variables[i], *b = &built->variables[i];
+        cr_assert_str_eq(a->name, names[i]);
+        cr_assert(a->rank == b->rank && memcmp(a->shape, b->shape, a->rank * sizeof(uint64_t)) == 0, "%s", a->name);
+        memcpy(a->value, b->value, n_elems_of(a) * sizeof(float));
+    }
+    cr_assert_float_eq(step(told), step(built), 1e-6);
+    for (size_t i = 0; i < told->n_variables; i++)
+        for (size_t e = 0; e < n_elems_of(&told->variables[i]); e++)
+            cr_assert_float_eq(told->variables[i].gradient[e], built->variables[i].gradient[e], 1e-6F);
+    sg_model_destroy(told);
+    sg_model_destroy(built);
+}
+
+Test(layers_model, every_kind_of_layer_computes)
+{
+    static const char *const layers[] = {"conv2d 8 window 3 padding 1 stride 2",
+                                         "tanh",
+                                         "conv2d 8 window 3 groups 4",
+                                         "gelu",
+                                         "average_pool 2 stride 1",
+                                         "softplus",
+                                         "conv2d 10 window 1",
+                                         "sigmoid",
+                                         "global_average_pool"};
+    sg_model *model = make("layers", layers, SG_ARRAY_LEN(layers));
+    const double loss = step(model);
+    cr_assert(loss > 1 && loss < 5, "%g", loss);
+    for (size_t i = 0; i < model->n_variables; i++) {
+        bool any = false;
+        for (size_t e = 0; e < n_elems_of(&model->variables[i]); e++)
+            any = any || model->variables[i].gradient[e] != 0;
+        cr_assert(any, "%s has no gradient", model->variables[i].name);
+    }
+    sg_model_destroy(model);
+}
+
+Test(layers_model, initial_values_depend_on_the_seed_alone)
+{
+    sg_model *a = make("layers", lenet, SG_ARRAY_LEN(lenet)), *b = make("layers", lenet, SG_ARRAY_LEN(lenet));
+    for (size_t i = 0; i < a->n_variables; i++)
+        cr_assert_arr_eq(a->variables[i].value, b->variables[i].value, n_elems_of(&a->variables[i]) * sizeof(float));
+    sg_model_destroy(a);
+    sg_model_destroy(b);
+}
+
+static void expect_error(const char *name, const char *const *layers, size_t n_layers, const char *want)
+{
+    const sg_model_options options = options_of(name, layers, n_layers);
+    sg_error err = {0};
+    sg_model *model = NULL;
+    cr_assert(sg_model_create(&options, &model, &err) == SG_CONFIG);
+    cr_assert_str_eq(err.message, want);
+    cr_assert_null(model);
+}
+
+Test(layers_model, what_is_wrong_is_told_with_the_layer)
+{
+    static const struct {
+        const char *layers[3], *want;
+    } cases[] = {
+        {{"dense 10"},
+         "model.layers[0]: 'dense 10' does not fit its input, images of 1 channels, 8 x 8; wanted flatten "
+         "before it"},
+        {{"flatten", "max_pool 2"}, "model.layers[1]: 'max_pool 2' does not fit its input, rows of 64"},
+        {{"conv2d 4 window 9"},
+         "model.layers[0]: 'conv2d 4 window 9' does not fit its input, images of 1 channels, 8 x 8"},
+        {{"conv2d 4 window 3 groups 2"},
+         "model.layers[0]: 'conv2d 4 window 3 groups 2' does not fit its input, images of 1 channels, 8 x 8"},
+        {{"max_pool 16 padding 5"},
+         "model.layers[0]: 'max_pool 16 padding 5' does not fit its input, images of 1 channels, 8 x 8"},
+        {{"conv2d 4"},
+         "model.layers[0]: 'conv2d 4'; wanted conv2d N window N [stride N] [padding N] [groups N], each N from 1 to "
+         "1048576"},
+        {{"dense 10 10"}, "model.layers[0]: 'dense 10 10'; wanted dense N, each N from 1 to 1048576"},
+        {{"dense 1048577"}, "model.layers[0]: 'dense 1048577'; wanted dense N, each N from 1 to 1048576"},
+        {{"dense 99999999999999999999"},
+         "model.layers[0]: 'dense 99999999999999999999'; wanted dense N, each N from 1 to 1048576"},
+        {{"dense 0"}, "model.layers[0]: 'dense 0'; wanted dense N, each N from 1 to 1048576"},
+        {{"dense -1"}, "model.layers[0]: 'dense -1'; wanted dense N, each N from 1 to 1048576"},
+        {{"relu 3"}, "model.layers[0]: 'relu 3'; wanted relu"},
+        {{"max_pool 2 window 2"},
+         "model.layers[0]: 'max_pool 2 window 2'; wanted max_pool N [stride N] [padding N], each N from 1 to 1048576"},
+        {{"max_pool 2 stride"},
+         "model.layers[0]: 'max_pool 2 stride'; wanted max_pool N [stride N] [padding N], each N from 1 to 1048576"},
+        {{"flatten", "dens 10"},
+         "model.layers[1]: 'dens 10': there is no such layer; wanted conv2d, dense, max_pool, average_pool, "
+         "global_average_pool, flatten, relu, sigmoid, tanh, softplus or gelu"},
+        {{"flatten", "dense 9"},
+         "model.layers: the last of 2 gives rows of 9; wanted rows of 10, the number of classes, by "
+         "at least one layer with weights"},
+    };
+    for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {
+        size_t n = 0;
+        while (n < 3 && cases[i].layers[n])
+            n++;
+        expect_error("layers", cases[i].layers, n, cases[i].want);
+    }
+    expect_error("layers", NULL, 0,
+                 "model.layers: the last of 0 gives images of 1 channels, 8 x 8; wanted rows of 10, the number of "
+                 "classes, by at least one layer with weights");
+    expect_error("mlp", lenet, 1, "model.layers is given, but model.name is 'mlp'; wanted model.name: layers");
+}
