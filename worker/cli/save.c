@@ -1,35 +1,31 @@
 /* worker/cli/save.c - `shardgrad save`: a checkpoint now. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/clock.h"
 #include "worker/cli/arguments.h"
 #include "worker/cli/commands.h"
 #include "worker/cli/status_query.h"
 
-#define ASK_TIMEOUT_MS 30000u /* it is answered within park_ms */
+static void say(const char *text)
+{
+    fprintf(stderr, "shardgrad save: %s\n", text);
+}
 
 /* Asks until it is complete, saying for whom it waits when that changes. */
 static sg_status save(sg_status_query *query, uint64_t *iteration, sg_error *err)
 {
     Shardgrad__V1__SaveRequest request = SHARDGRAD__V1__SAVE_REQUEST__INIT;
     request.id = sg_clock_random_id();
-    char said[SG_ERROR_MESSAGE_BYTES] = "";
-    for (;;) {
-        ProtobufCMessage *reply;
-        sg_status status = sg_status_query_call(query, "/shardgrad.v1.CoordinatorService/Save", &request.base,
-                                                &shardgrad__v1__save_response__descriptor, ASK_TIMEOUT_MS, &reply, err);
-        if (status == SG_OK) {
-            *iteration = ((const Shardgrad__V1__SaveResponse *)reply)->iteration;
-            protobuf_c_message_free_unpacked(reply, NULL);
-        }
-        if (status != SG_WAITING)
-            return status;
-        if (strcmp(said, err->message) != 0)
-            fprintf(stderr, "shardgrad save: %s\n", err->message);
-        snprintf(said, sizeof(said), "%s", err->message);
-    }
+    ProtobufCMessage *reply;
+    const sg_status status =
+        sg_status_query_call_until(query, "/shardgrad.v1.CoordinatorService/Save", &request.base,
+                                   &shardgrad__v1__save_response__descriptor, UINT64_MAX, say, &reply, err);
+    if (status != SG_OK)
+        return status;
+    *iteration = ((const Shardgrad__V1__SaveResponse *)reply)->iteration;
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return SG_OK;
 }
 
 int sg_save_main(int argc, char **argv)

@@ -9,8 +9,7 @@
 #include "worker/cli/commands.h"
 #include "worker/cli/status_query.h"
 
-#define ASK_TIMEOUT_MS 5000u
-#define WAIT_MS        60000u
+#define WAIT_MS 60000u
 
 /* `settings` as KEY=VALUE; the keys are freed by the caller. */
 static void fill(const sg_arguments *a, char *keys[], Shardgrad__V1__Setting settings[], Shardgrad__V1__Setting *list[])
@@ -49,12 +48,9 @@ static sg_status set(const sg_arguments *a, const char *coordinator, sg_error *e
     request.n_settings = a->n_settings;
     sg_status_query *query = sg_status_query_create(a->config, coordinator, SG_ROLE_ADMIN);
     ProtobufCMessage *reply;
-    const uint64_t until_ms = sg_clock_ms() + WAIT_MS;
-    sg_status status;
-    do
-        status = sg_status_query_call(query, "/shardgrad.v1.CoordinatorService/Set", &request.base,
-                                      &shardgrad__v1__set_response__descriptor, ASK_TIMEOUT_MS, &reply, err);
-    while (status == SG_WAITING && sg_clock_ms() < until_ms);
+    const sg_status status =
+        sg_status_query_call_until(query, "/shardgrad.v1.CoordinatorService/Set", &request.base,
+                                   &shardgrad__v1__set_response__descriptor, WAIT_MS, NULL, &reply, err);
     sg_status_query_destroy(query);
     for (size_t i = 0; i < a->n_settings; i++)
         free(keys[i]);

@@ -1,12 +1,24 @@
 /* worker/cli/status_query.c - see status_query.h. */
 #include "worker/cli/status_query.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/address.h"
+#include "common/clock.h"
 #include "common/rpc_client.h"
+
+/* Beyond park_ms, within which a good coordinator answers. */
+#define ANSWER_MS 10000u
+/* For so long nobody need be there, or be ready: at first; and once the request was waiting, so that somebody was, who
+ * may be started anew. */
+#define NOBODY_MS        2000u
+#define SOMEBODY_MS      30000u
+#define WAITING_PAUSE_MS 20u /* a coordinator that does not really park is not asked in a loop */
+#define SILENCE_PAUSE_MS 200u
 
 struct sg_status_query {
     const sg_config *config;
@@ -132,6 +144,52 @@ sg_status sg_status_query_call(sg_status_query *query, const char *method, const
         return explain(query, err);
     *reply = query->reply;
     return SG_OK;
+}
+
+static void rest(uint64_t ms)
+{
+    const struct timespec pause = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+/* Whether it is worth asking again after this answer, which came at now_ms; since_ms: when it was waiting last, or
+ * asked first. */
+static bool is_to_be_repeated(sg_status status, bool waited, uint64_t now_ms, uint64_t since_ms)
+{
+    if (status == SG_WAITING)
+        return true;
+    return (status == SG_UNAVAILABLE || status == SG_TIMEOUT || status == SG_NOT_READY) &&
+           now_ms - since_ms < (waited ? SOMEBODY_MS : NOBODY_MS);
+}
+
+sg_status sg_status_query_call_until(sg_status_query *query, const char *method, const ProtobufCMessage *request,
+                                     const ProtobufCMessageDescriptor *type, uint64_t limit_ms,
+                                     void (*waiting)(const char *text), ProtobufCMessage **reply, sg_error *err)
+{
+    const uint64_t began_ms = sg_clock_ms();
+    uint64_t since_ms = began_ms;
+    bool waited = false;
+    char said[SG_ERROR_MESSAGE_BYTES] = "";
+    for (;;) {
+        sg_error why;
+        const uint64_t timeout_ms = query->config->park_ms + ANSWER_MS;
+        const sg_status status = sg_status_query_call(query, method, request, type, timeout_ms, reply, &why);
+        const uint64_t now_ms = sg_clock_ms();
+        if (status == SG_OK)
+            return SG_OK;
+        if (!is_to_be_repeated(status, waited, now_ms, since_ms))
+            return sg_error_set(err, status, "%s", why.message);
+        if (now_ms - began_ms >= limit_ms)
+            return sg_error_set(err, SG_TIMEOUT, "gave up after %" PRIu64 " ms: %s", now_ms - began_ms, why.message);
+        if (status == SG_WAITING) {
+            waited = true;
+            since_ms = now_ms;
+            if (waiting != NULL && strcmp(said, why.message) != 0)
+                waiting(why.message);
+            snprintf(said, sizeof(said), "%s", why.message);
+        }
+        rest(status == SG_WAITING ? WAITING_PAUSE_MS : SILENCE_PAUSE_MS);
+    }
 }
 
 sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms, Shardgrad__V1__StatusResponse **response,
