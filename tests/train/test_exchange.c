@@ -159,6 +159,29 @@ Test(exchange, a_large_variable_goes_slice_by_slice_as_its_parts_are_final)
     setting_close(s);
 }
 
+/* Parts of one variable that take turns with those of others do not go in one. */
+Test(exchange, parts_that_take_turns_with_other_variables_all_go)
+{
+    static const char *const set[] = {"ps=[127.0.0.1:0]", NULL};
+    setting *s = setting_open(set);
+    declare(s);
+    s->gradients[small][0] = s->gradients[other][0] = 2;
+    for (int step = 1; step <= 3; step++) {
+        begin(s);
+        for (uint32_t i = 0; i < n_small; i++) {
+            send_part(s, (uint64_t)i * 1024, 1024, 1, false);
+            cr_assert_eq(sg_exchange_send(s->exchange, &(sg_range){small, i, 1}, false, NULL), SG_OK);
+            cr_assert_eq(sg_exchange_send(s->exchange, &(sg_range){other, i, 1}, false, NULL), SG_OK);
+        }
+        send_part(s, n_small * 1024, n_large - n_small * 1024, 1, false);
+        cr_assert_eq(sg_exchange_flush(s->exchange, NULL), SG_OK);
+        cr_assert_eq(sg_exchange_finish(s->exchange, NULL), SG_OK);
+        expect_values(s, large, -1 * (float)step);
+        cr_assert_eq(s->values[other][0], -2 * (float)step);
+    }
+    setting_close(s);
+}
+
 /* The slice in which a part that is left out begins is left out with it. */
 Test(exchange, slices_before_a_part_that_is_left_out_count)
 {

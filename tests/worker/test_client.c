@@ -241,12 +241,18 @@ Test(client, two_threads_train_two_groups_through_one_client)
     sg_client_close(client);
 }
 
-static void *publish_later(void *user)
+typedef struct publishing {
+    sg_config *config;
+    unsigned n_asked;
+} publishing;
+
+/* Asked whether to go on waiting: it has waited, for the address that is there. */
+static bool publish_at_last(void *user)
 {
-    const struct timespec pause = {.tv_nsec = 200000000};
-    nanosleep(&pause, NULL);
-    SG_ASSERT(sg_address_publish(user, 0, client_ps->address, NULL) == SG_OK);
-    return NULL;
+    publishing *p = user;
+    if (++p->n_asked == 2)
+        SG_ASSERT(sg_address_publish(p->config, 0, client_ps->address, NULL) == SG_OK);
+    return false;
 }
 
 Test(client, a_port_that_the_kernel_chose_is_found_in_the_run_directory_even_when_it_changes)
@@ -262,14 +268,13 @@ Test(client, a_port_that_the_kernel_chose_is_found_in_the_run_directory_even_whe
     sg_config *config;
     cr_assert_eq(sg_config_load(path, &override, 1, &config, NULL), SG_OK);
     cr_assert_eq(sg_address_publish(config, 0, "127.0.0.1:1", NULL), SG_OK); /* of a ps that is no more */
-    pthread_t thread;
-    cr_assert_eq(pthread_create(&thread, NULL, publish_later, config), 0);
+    publishing publish = {.config = config};
     const char *const list[] = {set, NULL};
+    const sg_client_options options = {
+        .config = path, .set = list, .interrupted = publish_at_last, .interrupted_user = &publish};
     sg_client *client = NULL;
     sg_error err;
-    cr_assert_eq(sg_client_open(&(sg_client_options){.config = path, .set = list}, &client, &err), SG_OK, "%s",
-                 err.message);
-    pthread_join(thread, NULL);
+    cr_assert_eq(sg_client_open(&options, &client, &err), SG_OK, "%s", err.message);
     sg_client_close(client);
     sg_address_withdraw(config, 0, client_ps->address);
     sg_config_destroy(config);

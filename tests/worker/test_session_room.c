@@ -16,7 +16,7 @@ static void destroy(void)
 
 TestSuite(session_room, .fini = destroy, .timeout = 60);
 
-static sg_step begin(void)
+static sg_step begin_mode(sg_mode mode)
 {
     const sg_variable wide = {.name = "w",
                               .rank = 1,
@@ -24,13 +24,18 @@ static sg_step begin(void)
                               .value = memory,
                               .gradient = memory};
     uint64_t task;
-    peer_init_connections(&p, SG_MODE_SYNC, 1, 1);
+    peer_init_connections(&p, mode, 1, 1);
     peer_join(&p);
     cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, &wide, 1, &task, NULL), SG_OK);
     peer_answer_all(&p, SG_SESSION_DECLARE);
     peer_answer_all(&p, SG_SESSION_PULL);
     peer_expect(&p, task, SG_OK);
     return peer_step(&p, 0);
+}
+
+static sg_step begin(void)
+{
+    return begin_mode(SG_MODE_SYNC);
 }
 
 static uint64_t push(const sg_step *step, uint32_t slice)
@@ -83,6 +88,25 @@ Test(session_room, a_push_that_was_refused_is_sent_again_until_it_is_let_in)
     cr_assert_eq(let_in(), 5);
     peer_expect(&p, task, SG_OK);
     cr_assert_not(sg_session_lacks(p.session, task, &slice));
+}
+
+/* In async the next step may begin while a push of this one is still refused. */
+Test(session_room, a_slice_that_was_pushed_at_a_later_step_is_not_lacked)
+{
+    const sg_step step = begin_mode(SG_MODE_ASYNC);
+    const uint64_t first = push(&step, 0), refused = push(&step, 5);
+    cr_assert_eq(let_in(), 0);
+    peer_expect(&p, first, SG_OK);
+    cr_assert_eq(refuse(0), 5);
+    uint32_t slice;
+    cr_assert_not(sg_session_lacks(p.session, refused, &slice), "it was handed over");
+    for (uint32_t i = 1; i < N_SLICES; i++)
+        if (i != 5)
+            push(&step, i);
+    sg_session_finish(p.session, p.now_ms, &step);
+    const sg_step next = peer_step(&p, 1);
+    push(&next, 0);
+    cr_assert_not(sg_session_lacks(p.session, refused, &slice), "and once more, at the next step");
 }
 
 Test(session_room, the_slice_that_all_wait_for_goes_next_and_others_rest)

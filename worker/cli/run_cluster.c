@@ -146,8 +146,8 @@ static void on_ps_end_due(uv_timer_t *timer)
 static void on_workers_end_due(uv_timer_t *timer)
 {
     cluster *c = timer->data;
-    if (c->n_workers_alive == 0)
-        return;
+    if (c->n_workers_alive == 0 || sg_supervisor_is_stopping(c->supervisor))
+        return; /* in the last case something has failed, and that is told */
     (void)!sg_error_set(&c->end, SG_PEER_LOST,
                         "%s has ended, but %zu workers still run: somebody told it to stop; start the job again",
                         c->ended_ps, c->n_workers_alive);
@@ -348,7 +348,8 @@ int sg_run_cluster(sg_run *run)
     if (status != SG_OK)
         return sg_arguments_fail(status, &err);
     status = start_processes(&c, &err);
-    /* Created after the processes were: gRPC's threads and fork do not mix. */
+    /* A process that is started anew is forked while gRPC's threads run: between fork and exec uv_spawn does only what
+     * is safe in such a process, and gRPC's descriptors close with exec. */
     c.query = sg_status_query_create(c.config, NULL, SG_ROLE_OBSERVER);
     uv_timer_start(&c.poll, on_poll, POLL_EVERY_MS, POLL_EVERY_MS);
     uv_run(&c.loop, UV_RUN_DEFAULT);

@@ -142,13 +142,13 @@ static void peer_heard(sg_session *session, const sg_session_request *request, u
     peer->n_unanswered = 0;
 }
 
-static uint64_t back_off_ms(sg_session *session, uint32_t failures)
+uint64_t sg_session_back_off(sg_session *session, uint64_t first_ms, uint64_t most_ms, uint32_t n)
 {
-    uint64_t most = BACK_OFF_FIRST_MS;
-    for (uint32_t i = 1; i < failures && most < BACK_OFF_MOST_MS; i++)
-        most *= 2;
-    most = most < BACK_OFF_MOST_MS ? most : BACK_OFF_MOST_MS;
-    return most / 2 + sg_session_random(session) % (most / 2 + 1);
+    uint64_t pause_ms = first_ms;
+    for (uint32_t i = 1; i < n && pause_ms < most_ms; i++)
+        pause_ms *= 2;
+    pause_ms = pause_ms < most_ms ? pause_ms : most_ms;
+    return pause_ms / 2 + sg_session_random(session) % (pause_ms / 2 + 1);
 }
 
 /* Whether the job can go on without what a silent ps holds. Before the first step that is for the coordinator to say,
@@ -165,7 +165,8 @@ static void repeat_unheard(sg_session *session, sg_session_request *request, uin
     peer->silent_since_ms = since < peer->silent_since_ms ? since : peer->silent_since_ms;
     peer->n_unanswered++;
     request->failures++;
-    request->not_before_ms = now_ms + back_off_ms(session, request->failures);
+    request->not_before_ms =
+        now_ms + sg_session_back_off(session, BACK_OFF_FIRST_MS, BACK_OFF_MOST_MS, request->failures);
     sg_session_due(session, request->not_before_ms);
     waiting_note(session, request, false, text);
     if (session->hello == NULL || request->method == SG_SESSION_HELLO || peer->n_unanswered < MIN_ASKED_IN_VAIN ||

@@ -421,7 +421,7 @@ bool sg_session_lacks(const sg_session *session, uint64_t number, uint32_t *slic
 {
     const sg_session_task *task = sg_slots_get(&session->tasks_by_number, number);
     if (task == NULL || task->focus == 0 || session->plan == NULL || task->focus > session->plan->n_slices ||
-        session->slices[task->focus - 1].pushed == task->focus_step + 1)
+        session->slices[task->focus - 1].pushed > task->focus_step)
         return false;
     *slice = task->focus - 1;
     return true;

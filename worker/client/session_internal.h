@@ -330,6 +330,8 @@ void sg_session_push_lost(sg_session *session, const sg_session_request *request
 void sg_session_send_due(sg_session *session, uint64_t now_ms);
 /* Emits CALL for this one, which is active. */
 void sg_session_request_send(sg_session *session, sg_session_request *request, uint64_t now_ms);
+/* The pause before the n-th repeat: first_ms, doubled with each up to most_ms; of that at least half, at random. */
+uint64_t sg_session_back_off(sg_session *session, uint64_t first_ms, uint64_t most_ms, uint32_t n);
 /* Forgives peers what they did not say while the process stood still. */
 void sg_session_look_at_clock(sg_session *session, uint64_t now_ms);
 sg_session_peer *sg_session_peer_of(sg_session *session, uint32_t target);

@@ -169,14 +169,6 @@ static void hurry(sg_session *session, uint64_t now_ms, sg_session_lane *lane, c
     }
 }
 
-static uint64_t refused_pause_ms(sg_session *session, uint32_t n_refusals)
-{
-    uint64_t most_ms = REFUSED_FIRST_MS;
-    for (uint32_t i = 1; i < n_refusals && most_ms < REFUSED_MOST_MS; i++)
-        most_ms *= 2;
-    return most_ms / 2 + sg_session_random(session) % (most_ms / 2 + 1);
-}
-
 void sg_session_lane_refuse(sg_session *session, uint64_t now_ms, sg_session_request *push, uint32_t focus,
                             bool goes_on)
 {
@@ -185,7 +177,8 @@ void sg_session_lane_refuse(sg_session *session, uint64_t now_ms, sg_session_req
     lane->full = true;
     lane->n_refusals += !goes_on;
     push->urgent = goes_on;
-    push->not_before_ms = goes_on ? now_ms : now_ms + refused_pause_ms(session, lane->n_refusals);
+    push->not_before_ms =
+        goes_on ? now_ms : now_ms + sg_session_back_off(session, REFUSED_FIRST_MS, REFUSED_MOST_MS, lane->n_refusals);
     sg_session_due(session, push->not_before_ms);
     if (!goes_on)
         hurry(session, now_ms, lane, push, focus);

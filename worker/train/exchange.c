@@ -27,7 +27,7 @@ struct sg_exchange {
 
     sg_step step;
     bool left_out;
-    sg_range *gathered; /* [n_gathered] what waits to be sent, at most one part of a variable */
+    sg_range *gathered; /* [n_gathered], at most n_variables: what waits to be sent */
     size_t n_gathered, gathered_bytes;
 
     sg_op **ops; /* [n_ops], at most one for each slice; NULL: over */
@@ -138,7 +138,8 @@ sg_status sg_exchange_send(sg_exchange *x, const sg_range *part, bool left_out, 
     const uint64_t n_final = part->first_elem + part->n_elems;
     SG_ASSERT(part->variable < x->n_variables && n_final <= x->variables[part->variable].n_elems);
     SG_ASSERT(part->first_elem >= x->variables[part->variable].n_gathered);
-    sg_status status = left_out && !x->left_out ? send_gathered(x, err) : SG_OK;
+    const bool is_full = x->n_gathered == x->n_variables;
+    sg_status status = is_full || (left_out && !x->left_out) ? send_gathered(x, err) : SG_OK;
     if (status != SG_OK)
         return status;
     x->left_out = left_out;
