@@ -237,8 +237,11 @@ void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad
 {
     enter(c, now_ms);
     uint32_t index = sg_coordinator_find_incarnation(c, request->incarnation);
+    bool unheard = request->incarnation == 0 && request->life != 0;
     bool left = index < c->n_workers && c->workers[index].state == SG_COORDINATOR_WORKER_LEFT;
-    if (left || (c->stopped && index < c->n_workers)) {
+    if (unheard) {
+        sg_coordinator_members_withdraw(c, request->life, call);
+    } else if (left || (c->stopped && index < c->n_workers)) {
         /* A repeat; or everybody is to leave, so that one need not say how far it came. */
         if (!left)
             c->workers[index].state = SG_COORDINATOR_WORKER_LEFT;

@@ -192,9 +192,10 @@ typedef struct sg_coordinator_worker {
     uint64_t given_up; /* incarnation that was too late, whose heartbeats still keep its lease; 0: none */
     bool gives_up;     /* it missed a ps and gave this generation up; since when its hello waits: */
     uint64_t gave_up_ms;
-    bool returned; /* it did, was let in again, and has finished no step since */
-    float loss;    /* newest reported */
-    uint64_t late; /* steps that others closed without it, of all incarnations of its life */
+    bool returned;          /* it did, was let in again, and has finished no step since */
+    uint64_t data_examples; /* in its data set; 0: it did not say */
+    float loss;             /* newest reported */
+    uint64_t late;          /* steps that others closed without it, of all incarnations of its life */
     uint64_t examples;
 } sg_coordinator_worker;
 
@@ -503,6 +504,8 @@ bool sg_coordinator_members_answer_hello(sg_coordinator *c, const sg_coordinator
 void sg_coordinator_members_heartbeat(sg_coordinator *c, void *call);
 /* What a worker says of the newest step that it finished; the caller sees that it counts once. */
 void sg_coordinator_members_report(sg_coordinator *c, sg_coordinator_worker *worker, float loss, uint64_t examples);
+/* This life goes without having heard the answer to its hello: the lease that it would have is over. */
+void sg_coordinator_members_withdraw(sg_coordinator *c, uint64_t life, void *call);
 void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *worker,
                                   const Shardgrad__V1__LeaveRequest *request, void *call);
 /* Its life goes on in the generation that begins, under another incarnation, if it says hello again. */

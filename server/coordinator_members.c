@@ -22,6 +22,23 @@ uint32_t sg_coordinator_members_n_live(const sg_coordinator *c)
 
 /* --- hello ------------------------------------------------------------------------------------------------------ */
 
+/* Those who train on other data are at other places of it in the same iteration. */
+static sg_status check_data(const sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, sg_error *err)
+{
+    for (uint32_t i = 0; i < c->n_workers && request->data_examples != 0; i++) {
+        const sg_coordinator_worker *other = &c->workers[i];
+        char name[SG_COORDINATOR_TEXT_BYTES];
+        if (i != request->worker && sg_coordinator_members_live(other) && other->data_examples != 0 &&
+            other->data_examples != request->data_examples)
+            return sg_error_set(err, SG_MISMATCH,
+                                "worker %" PRIu32 " has a data set of %" PRIu64 " examples, %s one of %" PRIu64
+                                ": give all workers the same files",
+                                request->worker, request->data_examples, sg_coordinator_worker_name(c, i, name),
+                                other->data_examples);
+    }
+    return SG_OK;
+}
+
 /* Errors: MISMATCH, CONFIG, INVALID. */
 static sg_status check(const sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, sg_error *err)
 {
@@ -46,8 +63,9 @@ static sg_status check(const sg_coordinator *c, const Shardgrad__V1__HelloReques
     if (request->generation >= SG_COORDINATOR_MAX_GENERATION)
         return sg_error_set(err, SG_INVALID, "worker %" PRIu32 " was in generation %" PRIu64 ", wanted one below %u",
                             request->worker, request->generation, SG_COORDINATOR_MAX_GENERATION);
-    if (request->n_settings == 0)
-        return SG_OK;
+    sg_status status = check_data(c, request, err);
+    if (status != SG_OK || request->n_settings == 0)
+        return status;
     char whose[32];
     snprintf(whose, sizeof whose, "worker %" PRIu32, request->worker);
     return sg_coordinator_settings_compare(c, request->settings, request->n_settings, whose, err);
@@ -117,6 +135,7 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
     free(worker->address);
     worker->address = sg_coordinator_clean(request->address);
     worker->life = request->life;
+    worker->data_examples = request->data_examples;
     worker->incarnation = next_incarnation(c, request->life);
     begin_incarnation(worker);
     worker->loss = 0;
@@ -447,6 +466,26 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
     Shardgrad__V1__LeaveResponse response = SHARDGRAD__V1__LEAVE_RESPONSE__INIT;
     sg_coordinator_reply(c, call, &response.base);
     sg_coordinator_end_consider(c);
+}
+
+/* The answer may be on its way, or its worker admitted already. */
+void sg_coordinator_members_withdraw(sg_coordinator *c, uint64_t life, void *call)
+{
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        sg_coordinator_worker *worker = &c->workers[i];
+        if (worker->life != life || worker->called || !sg_coordinator_members_live(worker))
+            continue;
+        if (worker->state == SG_COORDINATOR_WORKER_JOINED) {
+            Shardgrad__V1__LeaveRequest nothing = SHARDGRAD__V1__LEAVE_REQUEST__INIT;
+            sg_coordinator_members_leave(c, worker, &nothing, call);
+            return;
+        }
+        worker->state = SG_COORDINATOR_WORKER_WAITING;
+        sg_coordinator_log(c, SG_LOG_INFO, "withdrew", "worker=%" PRIu32, i);
+        sg_coordinator_end_consider(c);
+    }
+    Shardgrad__V1__LeaveResponse response = SHARDGRAD__V1__LEAVE_RESPONSE__INIT;
+    sg_coordinator_reply(c, call, &response.base);
 }
 
 /* --- leases ----------------------------------------------------------------------------------------------------- */

@@ -417,6 +417,14 @@ rig_call *rig_leave(rig *r, uint64_t incarnation, uint64_t pushed)
     return rig_leave_report(r, incarnation, pushed, 0, 0);
 }
 
+rig_call *rig_leave_with(rig *r, const Shardgrad__V1__LeaveRequest *request)
+{
+    rig_call *call = new_call(r);
+    sg_coordinator_on_leave(r->coordinator, r->now_ms, request, call);
+    drain(r);
+    return call;
+}
+
 static rig_call *leave(rig *r, uint64_t incarnation, uint64_t pushed, const uint64_t *begun, float loss,
                        uint64_t examples)
 {
@@ -433,10 +441,7 @@ static rig_call *leave(rig *r, uint64_t incarnation, uint64_t pushed, const uint
     request.generation = incarnation >> 32 == 0 ? 1 : incarnation >> 32;
     request.progress = &list;
     request.n_progress = pushed == UINT64_MAX ? 0 : 1;
-    rig_call *call = new_call(r);
-    sg_coordinator_on_leave(r->coordinator, r->now_ms, &request, call);
-    drain(r);
-    return call;
+    return rig_leave_with(r, &request);
 }
 
 rig_call *rig_set(rig *r, uint64_t request, const char *key, const char *value)

@@ -73,6 +73,7 @@ void rig_acknowledge(rig *r, uint32_t ps, sg_status status, const char *message)
 rig_call *rig_hello(rig *r, uint32_t worker, uint64_t life);
 /* A hello of this rig's job, to be changed; it points into the rig. */
 Shardgrad__V1__HelloRequest rig_hello_request(const rig *r, uint32_t worker, uint64_t life);
+rig_call *rig_leave_with(rig *r, const Shardgrad__V1__LeaveRequest *request);
 rig_call *rig_hello_with(rig *r, const Shardgrad__V1__HelloRequest *request);
 /* Hello that is answered; returns the incarnation. */
 uint64_t rig_join(rig *r, uint32_t worker, uint64_t life);

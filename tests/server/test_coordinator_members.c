@@ -340,3 +340,86 @@ Test(coordinator_members, a_heartbeat_counts_the_live)
     cr_assert_eq(response->live_workers, 1);
     rig_deinit(&r);
 }
+
+/* --- one that goes before its hello is answered ------------------------------------------------------------------ */
+
+static rig_call *withdraw(rig *r, uint64_t life)
+{
+    Shardgrad__V1__LeaveRequest request = SHARDGRAD__V1__LEAVE_REQUEST__INIT;
+    request.life = life;
+    return rig_leave_with(r, &request);
+}
+
+static const char *state_of(rig *r, uint32_t worker)
+{
+    return rig_status(r)->workers[worker]->state;
+}
+
+Test(coordinator_members, nobody_waits_for_the_lease_of_one_that_took_its_hello_back)
+{
+    rig r;
+    rig_init(&r, (const char *[]){"workers=1", "max_workers=2", NULL});
+    uint64_t worker;
+    rig_start(&r, 1, &worker);
+    rig_granted(rig_ticket(&r, worker, 0, 0, 0));
+    r.acknowledge = false;
+    cr_assert_eq(rig_hello(&r, 1, 7)->n_answers, 0, "no ps has admitted it");
+    rig_leave(&r, worker, 1);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    cr_assert_eq(withdraw(&r, 8)->status, SG_OK, "of somebody else");
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    cr_assert_eq(withdraw(&r, 7)->status, SG_OK);
+    cr_assert_neq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING, "all have left");
+    rig_deinit(&r);
+}
+
+Test(coordinator_members, one_whose_answer_is_on_its_way_when_it_takes_its_hello_back_has_left)
+{
+    rig r;
+    rig_init(&r, NULL);
+    rig_register_all(&r);
+    cr_assert_eq(rig_hello(&r, 0, 9)->status, SG_OK);
+    cr_assert_eq(withdraw(&r, 9)->status, SG_OK);
+    cr_assert_str_eq(state_of(&r, 0), "left");
+    cr_assert_eq(withdraw(&r, 9)->status, SG_OK, "a repeat");
+    rig_deinit(&r);
+}
+
+Test(coordinator_members, one_that_has_used_its_incarnation_cannot_be_withdrawn_by_its_life)
+{
+    rig r;
+    rig_init(&r, NULL);
+    uint64_t worker;
+    rig_start(&r, 1, &worker);
+    cr_assert_eq(withdraw(&r, 1000)->status, SG_OK);
+    cr_assert_str_eq(state_of(&r, 0), "joined");
+    rig_deinit(&r);
+}
+
+/* --- data sets ---------------------------------------------------------------------------------------------------- */
+
+static rig_call *hello_with_data(rig *r, uint32_t worker, uint64_t n_examples)
+{
+    Shardgrad__V1__HelloRequest hello = SHARDGRAD__V1__HELLO_REQUEST__INIT;
+    hello.protocol_version = 1;
+    hello.job = r->config->job;
+    hello.worker = worker;
+    hello.life = 100 + worker;
+    hello.data_examples = n_examples;
+    return rig_hello_with(r, &hello);
+}
+
+Test(coordinator_members, a_worker_with_a_data_set_of_another_size_is_refused_with_both)
+{
+    rig r;
+    rig_init(&r, (const char *[]){"max_workers=4", NULL});
+    rig_register_all(&r);
+    cr_assert_eq(hello_with_data(&r, 0, 0)->status, SG_OK);
+    rig_call *first = hello_with_data(&r, 1, 60000);
+    cr_assert_eq(first->status, SG_OK);
+    rig_failed(hello_with_data(&r, 2, 59999), SG_MISMATCH, "59999 examples, worker 1");
+    rig_failed(hello_with_data(&r, 2, 59999), SG_MISMATCH, "one of 60000");
+    cr_assert_eq(hello_with_data(&r, 2, 0)->status, SG_OK, "it does not say");
+    cr_assert_eq(hello_with_data(&r, 3, 60000)->status, SG_OK);
+    rig_deinit(&r);
+}

@@ -246,3 +246,46 @@ Test(session, a_cancelled_task_ends_and_its_late_answer_is_ignored)
     sg_session_cancel(p.session, p.now_ms, pull);
     peer_drain(&p);
 }
+
+/* --- one that goes before its hello is answered ------------------------------------------------------------------ */
+
+static void cancel_join(uint64_t task)
+{
+    sg_session_cancel(p.session, p.now_ms, task);
+    peer_drain(&p);
+    peer_expect(&p, task, SG_CANCELLED);
+}
+
+Test(session, a_hello_that_may_be_parked_is_taken_back)
+{
+    peer_init(&p, SG_MODE_SYNC, 1);
+    const uint64_t join = sg_session_join(p.session, p.now_ms, UINT64_MAX);
+    peer_drain(&p);
+    sg_session_action hello = peer_take(&p, SG_SESSION_HELLO);
+    const uint64_t life = ((const Shardgrad__V1__HelloRequest *)hello.body)->life;
+    cancel_join(join);
+    const uint64_t leave = sg_session_leave(p.session, p.now_ms, p.now_ms + 500);
+    peer_drain(&p);
+    sg_session_action call = peer_take(&p, SG_SESSION_LEAVE);
+    const Shardgrad__V1__LeaveRequest *request = (const Shardgrad__V1__LeaveRequest *)call.body;
+    cr_assert_eq(request->life, life);
+    cr_assert_eq(request->incarnation, 0);
+    Shardgrad__V1__LeaveResponse reply = SHARDGRAD__V1__LEAVE_RESPONSE__INIT;
+    peer_answer(&p, &call, &reply.base);
+    peer_expect(&p, leave, SG_OK);
+    sg_session_action_deinit(&hello);
+}
+
+Test(session, a_hello_that_nobody_has_heard_need_not_be_taken_back)
+{
+    peer_init(&p, SG_MODE_SYNC, 1);
+    const uint64_t join = sg_session_join(p.session, p.now_ms, UINT64_MAX);
+    peer_drain(&p);
+    sg_session_action hello = peer_take(&p, SG_SESSION_HELLO);
+    peer_fail(&p, &hello, SG_UNAVAILABLE, "connection refused");
+    cancel_join(join);
+    const uint64_t leave = sg_session_leave(p.session, p.now_ms, p.now_ms + 500);
+    peer_drain(&p);
+    cr_assert_eq(peer_count(&p, SG_SESSION_LEAVE), 0);
+    peer_expect(&p, leave, SG_OK);
+}

@@ -7,6 +7,7 @@
 #include "worker/client/transport.h"
 
 #define CLOSE_MS     1500 /* of the 2 s that close may take; ending calls and threads needs the rest */
+#define WITHDRAW_MS  500
 #define INTERRUPT_MS 100
 
 /* --- carrying out what the session decides --------------------------------------------------------------------- */
@@ -205,6 +206,7 @@ static void session_open(sg_client *client, const sg_client_options *options)
         .life = sg_clock_random_id(),
         .random_seed = sg_clock_random_id(),
         .address = address,
+        .data_examples = options->data_examples,
         .settings = options->config == NULL ? NULL : client->config,
         .start_timeout_ms = client->start_timeout_ms,
         .warn_after_ms = client->config->warn_after_ms,
@@ -284,6 +286,16 @@ static sg_status client_create(const sg_client_options *options, sg_config *take
     return status;
 }
 
+/* The hello may be parked, and is not answered: nobody is to wait for the lease of one who has gone. */
+static void withdraw(sg_client *client)
+{
+    sg_client_lock(client);
+    const uint64_t now_ms = sg_clock_ms();
+    sg_op *op = sg_op_create(client, sg_session_leave(client->session, now_ms, now_ms + WITHDRAW_MS));
+    sg_client_unlock(client);
+    (void)!sg_op_finish(op, NULL, NULL);
+}
+
 static sg_status join(sg_client *client, const sg_client_options *options, sg_error *err)
 {
     sg_client_lock(client);
@@ -295,6 +307,8 @@ static sg_status join(sg_client *client, const sg_client_options *options, sg_er
             if (options->interrupted(options->interrupted_user))
                 sg_op_cancel(op);
     const sg_status status = sg_op_finish(op, NULL, err);
+    if (status == SG_CANCELLED || status == SG_TIMEOUT)
+        withdraw(client);
     if (status != SG_OK)
         return status;
     sg_session_facts facts;

@@ -32,6 +32,7 @@ sg_session *sg_session_create(const sg_session_options *options)
     session->worker = options->worker;
     session->life = options->life;
     session->random = options->random_seed;
+    session->data_examples = options->data_examples;
     session->start_timeout_ms = options->start_timeout_ms;
     session->warn_after_ms = options->warn_after_ms;
     session->connections = options->connections > 1 ? options->connections : 1;

@@ -86,6 +86,7 @@ typedef struct sg_session_options {
     uint64_t life;             /* random, not 0 */
     uint64_t random_seed;      /* of the jitter */
     const char *address;       /* for people */
+    uint64_t data_examples;    /* in the data set, to compare; 0: unknown */
     const sg_config *settings; /* shared settings to compare in Hello; NULL: none. Read during create only */
     uint64_t start_timeout_ms, warn_after_ms;
     uint64_t connections; /* to each ps: each has calls under way of its own; 0: 1 */
@@ -142,7 +143,8 @@ void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step
 void sg_session_finish_last(sg_session *session, uint64_t now_ms, const sg_step *step);
 /* No more tickets are asked for, and the cluster is told so at once: in ssp nobody waits for this worker any more. */
 void sg_session_rest(sg_session *session, uint64_t now_ms);
-/* Waits for the pushes under way, then says goodbye; nothing else can be begun from here on. */
+/* Waits for the pushes under way, then says goodbye; nothing else can be begun from here on. Where a join was cancelled
+ * it takes the hello back that was not answered, if somebody may have heard it. */
 uint64_t sg_session_leave(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
 /* Ends a task with CANCELLED. One that has ended is left alone. */
 void sg_session_cancel(sg_session *session, uint64_t now_ms, uint64_t task);

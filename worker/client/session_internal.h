@@ -209,6 +209,7 @@ typedef enum sg_session_back {
 struct sg_session {
     char *job, *address;
     uint32_t worker;
+    uint64_t data_examples;
     uint64_t life, random, start_timeout_ms, warn_after_ms, connections;
     uint32_t members; /* of the newest step that was given; 0: none was */
     Shardgrad__V1__Setting *settings;
@@ -217,6 +218,7 @@ struct sg_session {
 
     sg_session_state state;
     bool leaving;
+    bool said_hello;         /* at least once */
     bool resting, rest_told; /* no more tickets are asked for; a heartbeat has said so */
     sg_status failed;        /* OK, or that with which everything ends from now on */
     char *failed_text;

@@ -34,6 +34,8 @@ void sg_session_hello_ask(sg_session *session, sg_session_task *task)
     hello.gives_up = hello.generation == 0 ? 0 : session->hello->incarnation;
     hello.after = session->after;
     hello.late = session->late;
+    hello.data_examples = session->data_examples;
+    session->said_hello = true;
     sg_session_request_add(session, task, SG_SESSION_HELLO, SG_SESSION_COORDINATOR, &hello.base);
 }
 
@@ -187,8 +189,9 @@ static void leave_ask(sg_session *session, sg_session_task *task)
         n++;
     }
     Shardgrad__V1__LeaveRequest request = SHARDGRAD__V1__LEAVE_REQUEST__INIT;
-    request.incarnation = session->hello->incarnation;
-    request.generation = session->hello->generation;
+    request.incarnation = session->hello == NULL ? 0 : session->hello->incarnation;
+    request.generation = session->hello == NULL ? 0 : session->hello->generation;
+    request.life = session->hello == NULL ? session->life : 0;
     request.progress = list;
     request.n_progress = n;
     sg_session_request_add(session, task, SG_SESSION_LEAVE, SG_SESSION_COORDINATOR, &request.base);
@@ -205,6 +208,13 @@ static sg_session_task *hopeless_find(const sg_session *session, uint32_t *slice
     return task;
 }
 
+/* Whether the coordinator knows of this worker, or may: a hello that is not answered yet may be parked, and then all
+ * would wait for the lease of one who is gone. */
+static bool is_known(const sg_session *session)
+{
+    return session->hello != NULL || (session->said_hello && session->peers[0].n_unanswered == 0);
+}
+
 /* Nobody is told goodbye who was never met or whose job is over; a peer that stops still wants to hear it. One that is
  * late says it with the incarnation that it is about to get: nobody would take the leave of the one that it gave up,
  * and all would wait for the new one until its lease has run out. */
@@ -218,7 +228,7 @@ void sg_session_leave_due(sg_session *session)
     if (hopeless != NULL) /* the end of a task comes back here, for the next one or the goodbye */
         sg_session_task_end(session, hopeless, NULL, SG_CANCELLED,
                             "this worker leaves without a push of slice %" PRIu32 ", which all wait for", slice);
-    else if (session->hello == NULL || session->back == SG_SESSION_FENCED ||
+    else if (!is_known(session) || session->back == SG_SESSION_FENCED ||
              (session->failed != SG_OK && session->failed != SG_STOPPED))
         sg_session_task_end(session, task, NULL, SG_OK, "%s", "");
     else if (session->n_pushes == 0)

@@ -340,6 +340,7 @@ sg_status sg_trainer_run(sg_trainer *t, sg_error *err)
                                  .set = t->options.set,
                                  .coordinator = t->options.coordinator,
                                  .worker = t->options.worker,
+                                 .data_examples = workload->train->n_examples,
                                  .log = log_from_client,
                                  .log_user = t,
                                  .interrupted = is_stopped,

@@ -75,7 +75,10 @@ typedef struct sg_client_options {
     const char *const *set;    /* "KEY=VALUE" of keys that override the file's, NULL-terminated; NULL: none */
     uint32_t worker;           /* index of this worker, unique among live ones */
     uint64_t start_timeout_ms; /* how long peers may take to come; 0: the file's start_timeout_ms */
-    sg_log_fn log;             /* NULL: silent */
+    /* Number of examples in the data set. One that differs from another worker's is refused: their epochs would not
+     * agree. 0: not compared. */
+    uint64_t data_examples;
+    sg_log_fn log; /* NULL: silent */
     void *log_user;
     /* Asked several times a second, from any thread, while sg_client_open waits; true ends it with SG_CANCELLED. NULL:
      * never. Afterwards sg_client_interrupt does the same. */
@@ -115,7 +118,7 @@ typedef struct sg_step {
 
 /* Connects, waiting up to start_timeout_ms for the coordinator and all ps, logging for whom. On success *client is to
  * be closed by sg_client_close; on failure it is left alone. Errors: CONFIG, NOT_FOUND (the file), UNAVAILABLE,
- * TIMEOUT, MISMATCH (job), INVALID. */
+ * TIMEOUT, MISMATCH (job, data_examples), INVALID. */
 SG_API SG_MUST_USE sg_status sg_client_open(const sg_client_options *options, sg_client **client, sg_error *err);
 
 /* For a model whose groups step at different rates: before the variables are declared, says that `group` makes one step
