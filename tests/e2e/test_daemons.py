@@ -4,7 +4,7 @@ import re
 import signal
 import time
 
-from harness import check, contains, equal, free_port, test, wait_until
+from harness import PATIENCE_S, check, contains, equal, free_port, test, wait_until, write_images
 
 
 def file_for_two(case, **keys):
@@ -132,3 +132,29 @@ def a_killed_worker_ends_the_job_with_its_name(case):
         with open(f"{case.dir}/run/log/ps-{index}.log") as f:
             equal(f.read().count("was not heard"), 1, "in its log file")
     check(time.monotonic() - began < 10, "within a few leases")
+
+
+@test
+def a_worker_that_is_stopped_before_its_hello_was_answered_takes_it_back(case):
+    config = file_for_two(case, warn_after_ms="500", park_ms="300", lease_ms="60000")
+    ps = case.ps(config, 0)
+    worker = case.worker(config, 0)
+    worker.wait_for(r'WARN worker-0 waiting for="ps 1')
+    worker.end_within(PATIENCE_S)
+    ps.wait_for(r"withdrew worker=0")
+    ps.end_within(PATIENCE_S)
+
+
+@test
+def a_worker_with_another_data_set_is_refused_with_both_sizes(case):
+    config = file_for_two(case, warn_after_ms="500")
+    daemons = [case.ps(config, 0), case.ps(config, 1), case.worker(config, 0)]
+    daemons[2].wait_for(r"joined|WARN worker-0 waiting")
+    write_images(case.dir, "other", 200, 3)
+    other = case.worker(config, 1, "--set", f"data.train_images={case.dir}/other-images", "--set",
+                        f"data.train_labels={case.dir}/other-labels")
+    other.expect(78)
+    contains(other.err, r"worker 1 has a data set of 200 examples, worker 0 \(.*\) one of 256", "error")
+    daemons.append(case.worker(config, 1))
+    for daemon in daemons:
+        daemon.expect(0)
