@@ -179,17 +179,10 @@ static void fence(void)
     }
 }
 
-Test(session_back, one_that_was_fenced_comes_again_as_a_new_life_that_names_its_last_incarnation)
+/* The hello that is under way, and what follows it, of one that joins when training has begun. */
+static void come_again(uint64_t resume)
 {
-    fence();
-    peer_advance(&p, PEER_LEASE_MS);
-    cr_assert_eq(p.n_calls, 0, "it says nothing before it is told to");
-    const uint64_t resume = sg_session_resume(p.session, p.now_ms, UINT64_MAX);
     sg_session_action call = peer_take(&p, SG_SESSION_HELLO);
-    const Shardgrad__V1__HelloRequest *request = (const Shardgrad__V1__HelloRequest *)call.body;
-    cr_assert_neq(request->life, 77);
-    cr_assert_eq(request->after, PEER_INCARNATION);
-    cr_assert_eq(request->generation, 0);
     answer_hello(&call, 1, "ps:2");
     call = peer_take(&p, SG_SESSION_DECLARE);
     Shardgrad__V1__DeclareResponse declared = SHARDGRAD__V1__DECLARE_RESPONSE__INIT;
@@ -199,6 +192,38 @@ Test(session_back, one_that_was_fenced_comes_again_as_a_new_life_that_names_its_
         peer_fail(&p, &call, SG_LATE, "version 0 is gone");
     }
     peer_expect(&p, resume, SG_OK);
+}
+
+Test(session_back, one_that_was_fenced_comes_again_as_a_new_life_that_names_its_last_incarnation)
+{
+    fence();
+    peer_advance(&p, PEER_LEASE_MS);
+    cr_assert_eq(p.n_calls, 0, "it says nothing before it is told to");
+    const uint64_t resume = sg_session_resume(p.session, p.now_ms, UINT64_MAX);
+    peer_drain(&p);
+    cr_assert_eq(peer_count(&p, SG_SESSION_HELLO), 1);
+    const Shardgrad__V1__HelloRequest *request = (const Shardgrad__V1__HelloRequest *)p.calls[0].body;
+    cr_assert_neq(request->life, 77);
+    cr_assert_eq(request->after, PEER_INCARNATION);
+    cr_assert_eq(request->generation, 0);
+    come_again(resume);
+    cr_assert_eq(peer_step(&p, 5).number, 5);
+}
+
+Test(session_back, one_that_rested_and_was_fenced_may_begin_steps_again)
+{
+    sg_session_rest(p.session, p.now_ms);
+    peer_drain(&p);
+    const uint64_t pull = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 0, peer_slices, 4);
+    sg_session_action call = peer_take(&p, SG_SESSION_HEARTBEAT);
+    peer_fail(&p, &call, SG_FENCED, "worker 1 was given up for lost");
+    peer_expect(&p, pull, SG_FENCED);
+    while (p.n_calls > 0) {
+        call = p.calls[0];
+        sg_session_action taken = peer_take(&p, call.method);
+        peer_fail(&p, &taken, SG_CANCELLED, "cancelled");
+    }
+    come_again(sg_session_resume(p.session, p.now_ms, UINT64_MAX));
     cr_assert_eq(peer_step(&p, 5).number, 5);
 }
 

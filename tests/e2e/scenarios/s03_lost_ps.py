@@ -172,3 +172,22 @@ def a_run_that_was_killed_as_a_whole_goes_on_when_it_is_started_again(case):
     contains(log_of(case, "run", "ps-0"), r"restored iteration=\d+ generation=2", "the log of ps 0")
     fresh = case.start("shardgrad", "run", config, "--restore", "none")
     end_like(case, fresh, "run", sha256)
+
+
+@scenario
+def a_worker_that_has_done_its_part_and_waits_for_the_others_goes_back_with_the_job(case):
+    config = cluster(case, "run", every=500, lease_ms="10000", warn_after_ms="500", train__steps="8000",
+                     update__mode="async")
+    ps = [case.ps(config, index) for index in range(2)]
+    workers = [case.worker(config, index) for index in range(2)]
+    workers[1].wait_for(r"INFO worker-1 training")
+    workers[1].send(signal.SIGSTOP)
+    workers[0].wait_for(r'waiting for="1 other workers to finish"')
+    ps[1].send(signal.SIGKILL)
+    ps[1].wait()
+    ps[1] = case.ps(config, 1)
+    workers[1].send(signal.SIGCONT)
+    for process in (*workers, *ps):
+        process.expect(0)
+    contains(workers[0].err, r"rolled_back", "the log of worker 0")
+    check(case.summary(f"{case.dir}/run")["steps"] == 8000, "steps")
