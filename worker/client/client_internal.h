@@ -1,6 +1,7 @@
 /* worker/client/client_internal.h - what the files of the client share. Nobody else includes it.
  *
- *     client.c        open, declare, close; lock and unlock, which carry out what the session decides
+ *     client.c        lock and unlock, which carry out what the session decides; declare, close
+ *     client_open.c   open; the memory and the threads of a client
  *     client_steps.c  steps: begin, end, push, pull
  *     client_loop.c   the thread that has a clock
  *     op.c            operations under way and waiting for them
@@ -134,6 +135,14 @@ void sg_client_lock(sg_client *client);
 void sg_client_unlock(sg_client *client);
 /* With the lock held: INVALID before declare, CANCELLED after an interrupt, or that with which all has failed. */
 SG_MUST_USE sg_status sg_client_usable(sg_client *client, sg_error *err);
+/* With the lock held: until no thread is in the middle of what the session decided before. */
+void sg_client_performing_await(sg_client *client);
+void sg_client_variables_forget(sg_client *client);
+
+/* --- client_open.c --- */
+
+/* Ends what is under way, stops the threads, frees. */
+void sg_client_destroy(sg_client *client);
 
 /* --- client_loop.c --- */
 
