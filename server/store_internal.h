@@ -137,6 +137,7 @@ struct sg_store {
     sg_store_worker *workers; /* [options.max_workers] */
     uint64_t attempt, attempt_incarnation;
     bool sealed, committed;
+    bool following; /* an order was applied, and what follows from it is being done: none is taken or acknowledged */
     bool beginning; /* of the generation: what the one before left is being dropped, and no order is taken */
     Shardgrad__V1__Hyper *hypers; /* [n_hypers] values, ascending by number */
     size_t n_hypers;
@@ -335,8 +336,9 @@ void sg_store_room_deinit(sg_store *store);
 
 /* Under the slice's mutex, after the commit: the version that answers a pull, if it is there. */
 sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *slice, uint64_t wanted);
-/* Of a pull that was let in, after the commit: answers it if all that it asks for is there. False: nothing was done. */
-bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call);
+/* Of a pull that was let in at this state of store.admission, after the commit: answers it if all that it asks for is
+ * there. False: nothing was done. */
+bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, uint64_t admission, void *call);
 
 /* --- store_cut.c --- */
 

@@ -29,6 +29,8 @@ static sg_status check_header(const sg_store *store, const Shardgrad__V1__OrderH
         return sg_error_set(err, SG_FENCED, "the order is for another life of ps %" PRIu32, store->options.ps);
     if (store->beginning)
         return sg_error_set(err, SG_NOT_READY, "generation %" PRIu64 " is just beginning here", store->generation);
+    if (store->following)
+        return sg_error_set(err, SG_NOT_READY, "order %" PRIu64 " is just being carried out here", store->sequence);
     if (header->generation == 0)
         return sg_error_set(err, SG_INVALID, "the order is of generation 0; they count from 1");
     bool enters = begins || store->generation == 0;
@@ -269,11 +271,17 @@ sg_status sg_store_order(sg_store *store, uint64_t now_ms, const Shardgrad__V1__
     else if (applies)
         status = settle(store, request->header, apply(store, request, &loads, &result), &result, err);
     sg_store_load what = store->load.what;
+    bool follows = applies && status == SG_OK;
+    store->following |= follows;
     pthread_rwlock_unlock(&store->lock);
     if (loads)
         store->options.on_load(store->options.cut_user, &what);
-    if (applies && status == SG_OK)
-        follow(store, now_ms, request);
+    if (!follows)
+        return status;
+    follow(store, now_ms, request);
+    pthread_rwlock_wrlock(&store->lock);
+    store->following = false;
+    pthread_rwlock_unlock(&store->lock);
     return status;
 }
 

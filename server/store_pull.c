@@ -221,7 +221,8 @@ static void attach(sg_store *store, sg_store_parked *pull)
 
 /* What a pull of who is let in meets. */
 typedef struct prospect {
-    bool committed;    /* it has not to wait for initial values */
+    bool committed; /* it has not to wait for initial values */
+    uint64_t admission;
     uint32_t n_slices; /* that there are; UINT32_MAX before they are declared */
 } prospect;
 
@@ -231,6 +232,7 @@ static sg_status let_in(sg_store *store, uint32_t worker, uint64_t incarnation, 
     pthread_rwlock_rdlock(&store->lock);
     sg_status status = sg_store_admit(store, worker, incarnation, generation, err);
     found->committed = store->committed;
+    found->admission = atomic_load(&store->admission);
     found->n_slices = store->plan ? store->plan->n_slices : UINT32_MAX;
     pthread_rwlock_unlock(&store->lock);
     return status;
@@ -404,7 +406,7 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
     sg_status status = let_in(store, request->worker, request->incarnation, request->generation, &found, &err);
     if (status == SG_OK)
         status = check_request(store, request, found.n_slices, &err);
-    if (status == SG_OK && found.committed && sg_store_pull_now(store, request, call))
+    if (status == SG_OK && found.committed && sg_store_pull_now(store, request, found.admission, call))
         return;
     sg_store_parked *pull = NULL;
     if (status == SG_OK)

@@ -35,7 +35,7 @@ static sg_version *take_now(sg_store *store, uint32_t worker, uint32_t index, ui
     return version;
 }
 
-bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, void *call)
+bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *request, uint64_t admission, void *call)
 {
     size_t n = request->n_slices, there = 0;
     sg_version **versions = sg_pool_try_alloc(store->pool, n * sizeof(sg_version *));
@@ -45,7 +45,9 @@ bool sg_store_pull_now(sg_store *store, const Shardgrad__V1__PullRequest *reques
            (versions[there] = take_now(store, request->worker, request->slices[there], request->versions[there],
                                        &numbers[there], &n_bytes)) != NULL)
         there++;
-    bool answers = has_room && there == n && n_bytes <= store->options.message_bytes;
+    /* Where a generation began meanwhile the values may be the next one's. */
+    bool is_in_time = atomic_load(&store->admission) == admission;
+    bool answers = has_room && there == n && n_bytes <= store->options.message_bytes && is_in_time;
     if (answers) {
         atomic_fetch_add(&store->n_pulled, 1);
         sg_store_pull_answer answer = {.status = SG_OK, .versions = versions, .numbers = numbers, .n = n};

@@ -486,7 +486,8 @@ static void judge_recovered(sim *s, const sim_fault *fault)
         bool waited = fault->target == 0 && worker->status == SG_TIMEOUT &&
                       (strstr(worker->text, "waiting for worker ") != NULL || names(worker->text, "ps", 0));
         /* One who joined late and was let go on without: the job was over before it came again. */
-        bool missed = s->job_ended && worker->status == SG_PEER_LOST && names(worker->text, "ps", 0);
+        bool missed = s->job_ended && (worker->status == SG_STOPPED ||
+                                       (worker->status == SG_PEER_LOST && names(worker->text, "ps", 0)));
         if (worker->status != SG_OK && !waited && !missed && !ended_beside_it(worker) &&
             !was_ended_by_others(s, fault, worker))
             sim_fail(s, "ps %" PRIu32 " was started anew and worker %" PRIu32 " ended with %s: %s", fault->target,
