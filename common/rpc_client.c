@@ -35,7 +35,8 @@ struct sg_rpc_channel {
     bool sends_token;
     atomic_bool failed;
     atomic_uint_least64_t backoff_forgotten_ms;
-    sg_rpc_channel *next;
+    atomic_uint refs;             /* those who may start calls on it, and the calls under way */
+    sg_rpc_channel *next, **link; /* guarded by the client's mutex */
 };
 
 struct sg_rpc_client {
@@ -129,8 +130,12 @@ sg_rpc_channel *sg_rpc_client_channel(sg_rpc_client *client, const char *address
     sg_rpc_args_init_client(&args, address, client->message_bytes);
     channel->grpc = grpc_channel_create(address, client->credentials, &args.list);
     sg_rpc_args_deinit(&args);
+    atomic_init(&channel->refs, 1);
     pthread_mutex_lock(&client->mutex);
     channel->next = client->channels;
+    channel->link = &client->channels;
+    if (channel->next != NULL)
+        channel->next->link = &channel->next;
     client->channels = channel;
     pthread_mutex_unlock(&client->mutex);
     return channel;
@@ -146,14 +151,36 @@ sg_pool *sg_rpc_channel_pool(const sg_rpc_channel *channel)
     return channel->client->pool;
 }
 
+static void channel_destroy(sg_rpc_channel *channel)
+{
+    grpc_channel_destroy(channel->grpc);
+    free(channel->address);
+    free(channel);
+}
+
+sg_rpc_channel *sg_rpc_channel_ref(sg_rpc_channel *channel)
+{
+    atomic_fetch_add_explicit(&channel->refs, 1, memory_order_relaxed);
+    return channel;
+}
+
+void sg_rpc_channel_release(sg_rpc_channel *channel)
+{
+    if (channel == NULL || atomic_fetch_sub_explicit(&channel->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_lock(&channel->client->mutex);
+    *channel->link = channel->next;
+    if (channel->next != NULL)
+        channel->next->link = channel->link;
+    pthread_mutex_unlock(&channel->client->mutex);
+    channel_destroy(channel);
+}
+
 static void channels_destroy(sg_rpc_channel *channel)
 {
-    while (channel != NULL) {
-        sg_rpc_channel *next = channel->next;
-        grpc_channel_destroy(channel->grpc);
-        free(channel->address);
-        free(channel);
-        channel = next;
+    for (sg_rpc_channel *next; channel != NULL; channel = next) {
+        next = channel->next;
+        channel_destroy(channel);
     }
 }
 
@@ -326,9 +353,11 @@ static sg_status status_of(sg_rpc_pending *pending, bool cancel_wanted, sg_error
     return status;
 }
 
+/* Its channel is released before the client may think that all is over. */
 static void pending_unlink(sg_rpc_pending *pending)
 {
     sg_rpc_client *client = pending->channel->client;
+    sg_rpc_channel_release(pending->channel);
     pthread_mutex_lock(&client->mutex);
     *pending->link = pending->next;
     if (pending->next != NULL)
@@ -369,7 +398,7 @@ static sg_rpc_pending *pending_create(sg_rpc_channel *channel, const char *path,
     sg_rpc_pending *pending = sg_pool_alloc(channel->client->pool, sizeof(*pending));
     pending->reply.pool = channel->client->pool;
     atomic_init(&pending->refs, 2);
-    pending->channel = channel;
+    pending->channel = sg_rpc_channel_ref(channel);
     pending->path = path;
     pending->timeout_ms = timeout_ms;
     pending->done = done;

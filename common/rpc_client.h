@@ -32,8 +32,11 @@ void sg_rpc_client_destroy(sg_rpc_client *client);
 sg_pool *sg_rpc_client_pool(const sg_rpc_client *client);
 
 /* A connection of its own (not shared with other channels to the same address), made when first used and made again
- * when it was lost: an attempt at most 2 s after the last one. The client owns it. Any thread. */
+ * when it was lost: an attempt at most 2 s after the last one. Any thread. It ends with the client, or when whoever has
+ * it has released it and no call of it is under way. */
 sg_rpc_channel *sg_rpc_client_channel(sg_rpc_client *client, const char *address);
+sg_rpc_channel *sg_rpc_channel_ref(sg_rpc_channel *channel); /* one more has it; returns it */
+void sg_rpc_channel_release(sg_rpc_channel *channel);        /* NULL is fine */
 const char *sg_rpc_channel_address(const sg_rpc_channel *channel);
 sg_pool *sg_rpc_channel_pool(const sg_rpc_channel *channel); /* its client's */
 

@@ -56,6 +56,34 @@ Test(rpc_client, on_demand_a_call_that_is_parked_ends_with_its_client)
     service_stop(&s, 1000);
 }
 
+Test(rpc_client, a_channel_that_was_released_ends_with_its_last_call)
+{
+    service s;
+    service_start(&s, NULL, 1);
+    sg_rpc_client *client = make(1);
+    sg_rpc_channel_release(NULL);
+    sg_rpc_channel_release(sg_rpc_client_channel(client, s.address)); /* one that was never used */
+    sg_rpc_channel *channel = sg_rpc_client_channel(client, s.address),
+                   *other = sg_rpc_client_channel(client, s.address);
+    outcome o = OUTCOME_INIT;
+    sg_rpc_pending *pending =
+        sg_rpc_channel_call(channel, PARK, push_message(1, NULL, 0, NULL), 30000, outcome_done, &o);
+    service_wait_parked(&s, 1);
+    cr_assert_eq(sg_rpc_channel_ref(channel), channel);
+    sg_rpc_channel_release(channel);
+    check_echo(channel); /* somebody has it still */
+    sg_rpc_channel_release(channel);
+    check_echo(other);
+    sg_rpc_pending_cancel(pending);
+    sg_rpc_pending_release(pending);
+    outcome_wait(&o, 1);
+    cr_assert_eq(o.status, SG_CANCELLED);
+    check_echo(other);
+    sg_rpc_client_destroy(client);
+    outcome_deinit(&o);
+    service_stop(&s, 1000);
+}
+
 Test(rpc_client, without_a_thread_for_it_there_is_none)
 {
     for (int n = 0; n < 3; n++) {

@@ -35,6 +35,8 @@ static void take_call(sg_client *client, todo_list *todo, sg_session_action *act
     call->action = *action;
     call->n_references = 2;
     call->channel = sg_transport_channel(client, action);
+    if (call->channel != NULL)
+        sg_rpc_channel_ref(call->channel);
     if (action->task != 0) {
         call->op = sg_op_find(client, action->task);
         SG_ASSERT(call->op != NULL);

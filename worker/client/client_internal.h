@@ -38,7 +38,7 @@ typedef struct sg_client_call {
     TAILQ_ENTRY(sg_client_call) todo; /* in the list of what is to be started, or cancelled; of one thread */
     sg_client *client;
     sg_op *op;               /* NULL: the session's own */
-    sg_rpc_channel *channel; /* NULL: to be looked up */
+    sg_rpc_channel *channel; /* one reference; NULL: to be looked up */
     sg_session_action action;
     /* guarded by the mutex */
     uint32_t n_references; /* who starts it, the callback, who cancels it */

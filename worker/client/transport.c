@@ -65,12 +65,13 @@ sg_status sg_transport_connect(sg_client *client, sg_error *err)
     return SG_OK;
 }
 
-/* The channel where it leads there; else another one. */
-static sg_rpc_channel *channel_to(sg_client *client, sg_rpc_channel *old, const char *address)
+/* The channel where it leads there; else another one, in its place. */
+static sg_rpc_channel *channel_to(sg_rpc_client *client, sg_rpc_channel *take_old, const char *address)
 {
-    if (old != NULL && strcmp(sg_rpc_channel_address(old), address) == 0)
-        return old;
-    return sg_rpc_client_channel(client->data, address);
+    if (take_old != NULL && strcmp(sg_rpc_channel_address(take_old), address) == 0)
+        return take_old;
+    sg_rpc_channel_release(take_old);
+    return sg_rpc_client_channel(client, address);
 }
 
 void sg_transport_move(sg_client *client)
@@ -81,9 +82,9 @@ void sg_transport_move(sg_client *client)
     sg_session_facts facts;
     sg_session_facts_get(client->session, &facts);
     client->coordinator_channel =
-        channel_to(client, client->coordinator_channel, sg_session_ps_address(client->session, 0));
+        channel_to(client->data, client->coordinator_channel, sg_session_ps_address(client->session, 0));
     for (uint32_t i = 0; i < facts.n_ps * client->n_connections; i++)
-        client->ps_channels[i] = channel_to(client, client->ps_channels[i],
+        client->ps_channels[i] = channel_to(client->data, client->ps_channels[i],
                                             sg_session_ps_address(client->session, i / client->n_connections));
 }
 
@@ -98,8 +99,9 @@ void sg_transport_close(sg_client *client)
 }
 
 /* A ps that was started again has another port: its address is looked up for every Hello. */
-static sg_status hello_channel(sg_client *client, sg_rpc_channel **channel, sg_error *err)
+static sg_status hello_channel(sg_client_call *call, sg_error *err)
 {
+    sg_client *client = call->client;
     char found[SG_ADDRESS_BYTES];
     const char *address = client->coordinator;
     if (address == NULL) {
@@ -109,9 +111,8 @@ static sg_status hello_channel(sg_client *client, sg_rpc_channel **channel, sg_e
         address = found;
     }
     pthread_mutex_lock(&client->mutex);
-    if (client->control_channel == NULL || strcmp(sg_rpc_channel_address(client->control_channel), address) != 0)
-        client->control_channel = sg_rpc_client_channel(client->control, address);
-    *channel = client->control_channel;
+    client->control_channel = channel_to(client->control, client->control_channel, address);
+    call->channel = sg_rpc_channel_ref(client->control_channel);
     pthread_mutex_unlock(&client->mutex);
     return SG_OK;
 }
@@ -133,12 +134,6 @@ sg_rpc_channel *sg_transport_channel(const sg_client *client, const sg_session_a
     default:
         return action->target == SG_SESSION_COORDINATOR ? client->coordinator_channel : data_channel(client, action);
     }
-}
-
-static sg_status channel_of(sg_client_call *call, sg_rpc_channel **channel, sg_error *err)
-{
-    *channel = call->channel;
-    return call->channel == NULL ? hello_channel(call->client, channel, err) : SG_OK;
 }
 
 /* --- buffers that are lent ------------------------------------------------------------------------------------- */
@@ -273,6 +268,7 @@ void sg_transport_unref(sg_client_call *call, uint32_t n_references)
     if (call->n_references > 0)
         return;
     sg_rpc_pending_release(call->pending);
+    sg_rpc_channel_release(call->channel);
     sg_session_action_deinit(&call->action);
     sg_pool_free(call);
 }
@@ -322,28 +318,27 @@ static bool is_unwanted(sg_client_call *call)
     return unwanted;
 }
 
-static sg_status call_prepare(sg_client_call *call, sg_rpc_channel **channel, sg_wire_message **message, sg_error *err)
+static sg_status call_prepare(sg_client_call *call, sg_wire_message **message, sg_error *err)
 {
     if (is_unwanted(call))
         return sg_error_set(err, SG_CANCELLED, "cancelled before it was sent");
-    sg_status status = channel_of(call, channel, err);
+    sg_status status = call->channel == NULL ? hello_channel(call, err) : SG_OK;
     if (status != SG_OK)
         return status == SG_NOT_READY ? sg_error_set(err, SG_UNAVAILABLE, "%s", err->message) : status;
-    return message_pack(call, sg_rpc_channel_pool(*channel), message, err);
+    return message_pack(call, sg_rpc_channel_pool(call->channel), message, err);
 }
 
 void sg_transport_start(sg_client_call *call)
 {
     sg_client *client = call->client;
     sg_error err;
-    sg_rpc_channel *channel = NULL;
     sg_wire_message *message = NULL;
-    const sg_status status = call_prepare(call, &channel, &message, &err);
+    const sg_status status = call_prepare(call, &message, &err);
     if (status != SG_OK) {
         call_report(call, status, &err, NULL, 2); /* there will be no callback */
         return;
     }
-    sg_rpc_pending *pending = sg_rpc_channel_call(channel, methods[call->action.method].path, message,
+    sg_rpc_pending *pending = sg_rpc_channel_call(call->channel, methods[call->action.method].path, message,
                                                   call->action.timeout_ms, call_done, call);
     pthread_mutex_lock(&client->mutex);
     call->pending = pending;
