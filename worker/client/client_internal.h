@@ -2,7 +2,8 @@
  *
  *     client.c        lock and unlock, which carry out what the session decides; declare, close
  *     client_open.c   open; the memory and the threads of a client
- *     client_steps.c  steps: begin, end, push, pull
+ *     client_steps.c  steps: begin and end
+ *     client_pieces.c push and pull of variables and of parts of them
  *     client_loop.c   the thread that has a clock
  *     op.c            operations under way and waiting for them
  *     transport.c     calls: buffers lent, replies copied
@@ -143,6 +144,20 @@ void sg_client_variables_forget(sg_client *client);
 
 /* Ends what is under way, stops the threads, frees. */
 void sg_client_destroy(sg_client *client);
+
+/* --- client_steps.c. All with the lock held --- */
+
+/* sg_session_push or sg_session_push_pull. */
+typedef sg_status (*sg_client_push_fn)(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_step *step,
+                                       uint64_t weight, const uint32_t *slices, size_t n, uint64_t *task,
+                                       sg_error *err);
+SG_MUST_USE sg_status sg_client_push_begin(sg_client *client, sg_client_push_fn push, const sg_step *step,
+                                           uint64_t weight, const uint32_t *slices, size_t n, sg_op **op,
+                                           sg_error *err);
+sg_op *sg_client_pull_begin(sg_client *client, uint32_t group, uint64_t version, const uint32_t *slices, size_t n);
+/* For all but begin_step: of a group whose step came to nothing, if another thread has brought the client back since.
+ */
+SG_MUST_USE sg_status sg_client_step_check(sg_client *client, const sg_step *step, sg_error *err);
 
 /* --- client_loop.c --- */
 

@@ -1,7 +1,5 @@
 /* worker/client/client_steps.c - steps: their tickets, and gradients and values that come and go with them. */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/clock.h"
 #include "kernels/update.h"
@@ -25,19 +23,15 @@ static sg_op *op_of_group(sg_client *client, uint64_t task, uint32_t group)
     return op;
 }
 
-static sg_op *pull_begin(sg_client *client, uint32_t group, uint64_t version, const uint32_t *slices, size_t n)
+sg_op *sg_client_pull_begin(sg_client *client, uint32_t group, uint64_t version, const uint32_t *slices, size_t n)
 {
     return op_of_group(
         client, sg_session_pull(client->session, sg_clock_ms(), UINT64_MAX, client->sync ? version : 0, slices, n),
         group);
 }
 
-/* sg_session_push or sg_session_push_pull. */
-typedef sg_status (*push_fn)(sg_session *session, uint64_t now_ms, uint64_t deadline_ms, const sg_step *step,
-                             uint64_t weight, const uint32_t *slices, size_t n, uint64_t *task, sg_error *err);
-
-static sg_status push_begin(sg_client *client, push_fn push, const sg_step *step, uint64_t weight,
-                            const uint32_t *slices, size_t n, sg_op **op, sg_error *err)
+sg_status sg_client_push_begin(sg_client *client, sg_client_push_fn push, const sg_step *step, uint64_t weight,
+                               const uint32_t *slices, size_t n, sg_op **op, sg_error *err)
 {
     uint64_t task;
     const sg_status status = push(client->session, sg_clock_ms(), UINT64_MAX, step, weight, slices, n, &task, err);
@@ -55,9 +49,7 @@ static sg_status group_check(sg_client *client, const sg_step *step, sg_error *e
     return status;
 }
 
-/* For all but begin_step: of a group whose step came to nothing, if another thread has brought the client back since.
- */
-static sg_status step_check(sg_client *client, const sg_step *step, sg_error *err)
+sg_status sg_client_step_check(sg_client *client, const sg_step *step, sg_error *err)
 {
     const sg_status status = group_check(client, step, err);
     if (status == SG_OK && client->groups[step->group].behind)
@@ -95,7 +87,7 @@ static sg_op *missing_begin(sg_client *client, const sg_step *step)
         return NULL;
     uint32_t *missing = sg_pool_alloc(client->pool, n * sizeof *missing);
     sg_session_missing(client->session, step, missing);
-    sg_op *op = pull_begin(client, step->group, step->number, missing, n);
+    sg_op *op = sg_client_pull_begin(client, step->group, step->number, missing, n);
     sg_pool_free(missing);
     return op;
 }
@@ -281,11 +273,11 @@ static uint64_t weight_of(sg_client *client, const sg_step *step)
 /* With the lock held. The step counts as finished as soon as what is sent here is acknowledged. */
 static sg_status exchange_begin(sg_client *client, const sg_step *step, uint64_t weight, sg_op **op, sg_error *err)
 {
-    sg_status status = step_check(client, step, err);
+    sg_status status = sg_client_step_check(client, step, err);
     if (status != SG_OK)
         return status;
     sg_client_group *group = &client->groups[step->group];
-    status = push_begin(client, sg_session_push_pull, step, weight, group->slices, group->n_slices, op, err);
+    status = sg_client_push_begin(client, sg_session_push_pull, step, weight, group->slices, group->n_slices, op, err);
     if (status != SG_OK)
         return status;
     sg_session_finish(client->session, sg_clock_ms(), step);
@@ -296,7 +288,7 @@ static sg_status exchange_begin(sg_client *client, const sg_step *step, uint64_t
 sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err)
 {
     sg_client_lock(client);
-    sg_status status = step_check(client, step, err);
+    sg_status status = sg_client_step_check(client, step, err);
     sg_client_unlock(client);
     if (status != SG_OK)
         return status;
@@ -306,166 +298,4 @@ sg_status sg_client_end_step(sg_client *client, sg_step *step, sg_error *err)
     status = exchange_begin(client, step, weight, &op, err);
     sg_client_unlock(client);
     return status == SG_OK ? sg_op_finish(op, NULL, err) : status;
-}
-
-/* --- its pieces ------------------------------------------------------------------------------------------------ */
-
-static sg_status variable_check(const sg_client *client, const sg_step *step, uint32_t index, sg_error *err)
-{
-    const sg_plan *plan = sg_session_plan(client->session);
-    if (index >= plan->n_variables)
-        return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " does not exist: there are %" PRIu32, index,
-                            plan->n_variables);
-    const sg_variable *variable = &client->variables[index];
-    if (variable->group != step->group)
-        return sg_error_set(err, SG_INVALID, "variable '%s' belongs to group %" PRIu32 ", the step to %" PRIu32,
-                            variable->name, variable->group, step->group);
-    return SG_OK;
-}
-
-/* With the lock held: the slices of these variables, freed by sg_pool_free. */
-static sg_status slices_of(const sg_client *client, const sg_step *step, const uint32_t *variables, size_t n,
-                           uint32_t **slices, size_t *n_slices, sg_error *err)
-{
-    const sg_plan *plan = sg_session_plan(client->session);
-    if (n > plan->n_variables)
-        return sg_error_set(err, SG_INVALID, "%zu variables in the list, %" PRIu32 " in the model", n,
-                            plan->n_variables);
-    size_t most = 0;
-    for (size_t i = 0; i < n; i++) {
-        const sg_status status = variable_check(client, step, variables[i], err);
-        if (status != SG_OK)
-            return status;
-        most += plan->variables[variables[i]].n_slices;
-    }
-    *slices = sg_pool_alloc(client->pool, most * sizeof **slices);
-    *n_slices = 0;
-    for (size_t i = 0; i < n; i++) {
-        const sg_plan_variable *variable = &plan->variables[variables[i]];
-        for (uint32_t k = 0; k < variable->n_slices; k++)
-            (*slices)[(*n_slices)++] = variable->first_slice + k;
-    }
-    return SG_OK;
-}
-
-static sg_status range_check(const sg_client *client, const sg_step *step, const sg_range *range, sg_error *err)
-{
-    const sg_status status = variable_check(client, step, range->variable, err);
-    if (status != SG_OK)
-        return status;
-    const sg_plan *plan = sg_session_plan(client->session);
-    const uint64_t n = plan->variables[range->variable].n_elems;
-    const uint64_t slice_elems = plan->slice_bytes / sizeof(float);
-    const uint64_t first = range->first_elem;
-    const bool inside = first < n && range->n_elems > 0 && range->n_elems <= n - first;
-    const bool cut =
-        inside && first % slice_elems == 0 && (first + range->n_elems == n || range->n_elems % slice_elems == 0);
-    if (!cut)
-        return sg_error_set(err, SG_INVALID,
-                            "%" PRIu64 " elements of variable '%s' from %" PRIu64 " on: it has %" PRIu64
-                            ", and a part begins and ends at a multiple of %" PRIu64 " or where the variable ends",
-                            range->n_elems, client->variables[range->variable].name, first, n, slice_elems);
-    return SG_OK;
-}
-
-/* The same for parts of variables. */
-static sg_status slices_of_ranges(const sg_client *client, const sg_step *step, const sg_range *ranges, size_t n,
-                                  uint32_t **slices, size_t *n_slices, sg_error *err)
-{
-    const sg_plan *plan = sg_session_plan(client->session);
-    const uint64_t slice_elems = plan->slice_bytes / sizeof(float);
-    size_t most = 0;
-    for (size_t i = 0; i < n; i++) {
-        const sg_status status = range_check(client, step, &ranges[i], err);
-        if (status != SG_OK)
-            return status;
-        most += (size_t)((ranges[i].n_elems + slice_elems - 1) / slice_elems);
-        if (most > plan->n_slices)
-            return sg_error_set(err, SG_INVALID, "the parts in the list are more than all variables together");
-    }
-    *slices = sg_pool_alloc(client->pool, most * sizeof **slices);
-    *n_slices = 0;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t first =
-            plan->variables[ranges[i].variable].first_slice + (uint32_t)(ranges[i].first_elem / slice_elems);
-        const uint32_t n_of_it = (uint32_t)((ranges[i].n_elems + slice_elems - 1) / slice_elems);
-        for (uint32_t k = 0; k < n_of_it; k++)
-            (*slices)[(*n_slices)++] = first + k;
-    }
-    return SG_OK;
-}
-
-/* What the caller says of a step that it sends in pieces is kept for the report when the next one begins. */
-static void step_note(sg_client *client, const sg_step *step)
-{
-    sg_client_group *group = &client->groups[step->group];
-    if (group->begun && group->step.number == step->number)
-        group->step = *step;
-}
-
-/* With the lock held, which it gives back; status: of what was checked so far. Takes the slices. */
-static sg_status send_end(sg_client *client, const sg_step *step, sg_status status, push_fn push, uint32_t *slices,
-                          size_t n_slices, sg_op **op, sg_error *err)
-{
-    if (status == SG_OK)
-        status = push_begin(client, push, step, step->examples, slices, n_slices, op, err);
-    if (status == SG_OK)
-        step_note(client, step);
-    sg_client_unlock(client);
-    sg_pool_free(slices);
-    return status;
-}
-
-static sg_status send_begin(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
-                            push_fn push, sg_op **op, sg_error *err)
-{
-    uint32_t *slices = NULL;
-    size_t n_slices = 0;
-    sg_client_lock(client);
-    sg_status status = step_check(client, step, err);
-    if (status == SG_OK)
-        status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
-    return send_end(client, step, status, push, slices, n_slices, op, err);
-}
-
-sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
-                         sg_op **op, sg_error *err)
-{
-    return send_begin(client, step, variables, n_variables, sg_session_push, op, err);
-}
-
-sg_status sg_client_push_pull(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
-                              sg_op **op, sg_error *err)
-{
-    return send_begin(client, step, variables, n_variables, sg_session_push_pull, op, err);
-}
-
-sg_status sg_client_push_pull_ranges(sg_client *client, const sg_step *step, const sg_range *ranges, size_t n_ranges,
-                                     sg_op **op, sg_error *err)
-{
-    uint32_t *slices = NULL;
-    size_t n_slices = 0;
-    sg_client_lock(client);
-    sg_status status = step_check(client, step, err);
-    if (status == SG_OK)
-        status = slices_of_ranges(client, step, ranges, n_ranges, &slices, &n_slices, err);
-    return send_end(client, step, status, sg_session_push_pull, slices, n_slices, op, err);
-}
-
-sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
-                         sg_op **op, sg_error *err)
-{
-    uint32_t *slices = NULL;
-    size_t n_slices = 0;
-    sg_client_lock(client);
-    sg_status status = step_check(client, step, err);
-    if (status == SG_OK)
-        status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
-    if (status == SG_OK) {
-        *op = pull_begin(client, step->group, step->number + 1, slices, n_slices);
-        step_note(client, step);
-    }
-    sg_client_unlock(client);
-    sg_pool_free(slices);
-    return status;
 }
