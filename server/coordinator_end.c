@@ -119,8 +119,7 @@ void sg_coordinator_end_answer(sg_coordinator *c, void *call, uint32_t worker)
 static bool all_ps_know(const sg_coordinator *c)
 {
     for (uint32_t i = 0; i < c->n_ps; i++) {
-        const sg_coordinator_ps *ps = &c->ps[i];
-        if ((ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING) && !ps->ended)
+        if (sg_coordinator_ps_is_up(&c->ps[i]) && !c->ps[i].ended)
             return false;
     }
     return true;

@@ -120,11 +120,6 @@ bool sg_coordinator_generation_advance(sg_coordinator *c)
 
 /* --- entering one ----------------------------------------------------------------------------------------------- */
 
-static bool is_up(const sg_coordinator_ps *ps)
-{
-    return ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
-}
-
 /* The first step waits for those that were at it, if anybody was; one whose loss is held back is one of them. */
 static void await_members(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
 {
@@ -191,7 +186,7 @@ static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_ma
         sg_coordinator_members_recall(c, i);
     for (uint32_t i = 0; i < c->n_ps; i++) {
         sg_coordinator_orders_clear(c, i);
-        if (is_up(&c->ps[i]))
+        if (sg_coordinator_ps_is_up(&c->ps[i]))
             sg_coordinator_generation_order(c, i);
     }
     sg_coordinator_generation_ready(c);

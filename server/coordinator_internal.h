@@ -395,6 +395,12 @@ struct sg_coordinator {
     bool end_told; /* the END action is out */
 };
 
+/* Async, or ssp: no step has members. */
+static inline bool sg_coordinator_is_async(const sg_coordinator *c)
+{
+    return c->config->update.mode != SG_MODE_SYNC;
+}
+
 /* --- coordinator_actions.c -------------------------------------------------------------------------------------- */
 
 void sg_coordinator_reply(sg_coordinator *c, void *call, const ProtobufCMessage *body); /* body is copied */
@@ -489,6 +495,8 @@ bool sg_coordinator_generation_all_asked(const sg_coordinator *c);
 
 void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request, void *call);
 bool sg_coordinator_ps_complete(const sg_coordinator *c);
+/* It has registered, and was not lost since. */
+bool sg_coordinator_ps_is_up(const sg_coordinator_ps *ps);
 /* Lets in every worker that may be let in. */
 void sg_coordinator_ps_admit_all(sg_coordinator *c, uint32_t ps);
 void sg_coordinator_ps_tick(sg_coordinator *c);
@@ -513,6 +521,8 @@ void sg_coordinator_members_recall(sg_coordinator *c, uint32_t worker);
 /* Said hello, did not leave, lease not run out. */
 bool sg_coordinator_members_live(const sg_coordinator_worker *worker);
 uint32_t sg_coordinator_members_n_live(const sg_coordinator *c);
+/* Takes anybody part in steps? */
+bool sg_coordinator_members_any(const sg_coordinator *c);
 /* Lets those in again who gave the generation up though no ps is lost. */
 bool sg_coordinator_members_advance(sg_coordinator *c);
 void sg_coordinator_members_tick(sg_coordinator *c);

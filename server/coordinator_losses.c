@@ -114,7 +114,7 @@ void sg_coordinator_losses_return(sg_coordinator *c, uint32_t index)
     c->workers[index].member = false;
     if (!life.member)
         sg_coordinator_steps_fence(c, &life);
-    else if (c->config->update.mode == SG_MODE_SYNC)
+    else if (!sg_coordinator_is_async(c))
         hold_back(c, &life, true);
     else
         sg_coordinator_steps_excuse(c, &life, NULL);

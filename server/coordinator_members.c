@@ -20,6 +20,15 @@ uint32_t sg_coordinator_members_n_live(const sg_coordinator *c)
     return n;
 }
 
+bool sg_coordinator_members_any(const sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (c->workers[i].member)
+            return true;
+    }
+    return false;
+}
+
 /* --- hello ------------------------------------------------------------------------------------------------------ */
 
 /* Those who train on other data are at other places of it in the same iteration. */

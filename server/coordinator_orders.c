@@ -133,8 +133,7 @@ void sg_coordinator_orders_pump(sg_coordinator *c)
 {
     for (uint32_t i = 0; i < c->n_ps; i++) {
         sg_coordinator_ps *ps = &c->ps[i];
-        bool reachable = ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
-        if (reachable && !ps->under_way && !STAILQ_EMPTY(&ps->orders) && c->now_ms >= ps->retry_ms)
+        if (sg_coordinator_ps_is_up(ps) && !ps->under_way && !STAILQ_EMPTY(&ps->orders) && c->now_ms >= ps->retry_ms)
             send_head(c, i);
     }
 }

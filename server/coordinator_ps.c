@@ -57,6 +57,11 @@ static bool somebody_depends(const sg_coordinator *c)
     return false;
 }
 
+bool sg_coordinator_ps_is_up(const sg_coordinator_ps *ps)
+{
+    return ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
+}
+
 bool sg_coordinator_ps_complete(const sg_coordinator *c)
 {
     for (uint32_t i = 0; i < c->n_ps; i++) {
@@ -230,8 +235,7 @@ void sg_coordinator_ps_tick(sg_coordinator *c)
 {
     for (uint32_t i = 0; i < c->n_ps; i++) {
         sg_coordinator_ps *ps = &c->ps[i];
-        bool held = ps->state == SG_COORDINATOR_PS_UP || ps->state == SG_COORDINATOR_PS_STOPPING;
-        if (!held || c->now_ms - ps->heard_ms < c->config->lease_ms)
+        if (!sg_coordinator_ps_is_up(ps) || c->now_ms - ps->heard_ms < c->config->lease_ms)
             continue;
         if (c->over) {
             ps->state = SG_COORDINATOR_PS_LOST;

@@ -13,11 +13,6 @@
  * or not any more. Workers hold at most two tickets of a group, so that groups cannot be so far out of order. */
 #define LAG_ITERATIONS 16u
 
-static bool is_async(const sg_coordinator *c)
-{
-    return c->config->update.mode != SG_MODE_SYNC;
-}
-
 bool sg_coordinator_save_due(const sg_coordinator *c)
 {
     return c->config->checkpoint.dir[0] != '\0';
@@ -78,20 +73,14 @@ static void know(sg_coordinator *c, uint32_t group, uint64_t step)
 /* A member, or one that is missed and may have pushed. */
 static bool any_member(const sg_coordinator *c)
 {
-    if (sg_coordinator_losses_held(c))
-        return true;
-    for (uint32_t i = 0; i < c->n_workers; i++) {
-        if (c->workers[i].member)
-            return true;
-    }
-    return false;
+    return sg_coordinator_losses_held(c) || sg_coordinator_members_any(c);
 }
 
 /* Steps that were handed out are pushed, as long as somebody is there; else only some of them were. */
 static uint64_t end_iteration(const sg_coordinator *c)
 {
     uint64_t end = c->save.complete ? c->save.iteration : 0;
-    if (is_async(c) || any_member(c))
+    if (sg_coordinator_is_async(c) || any_member(c))
         return c->frozen;
     for (uint32_t i = 0; i < c->n_groups; i++) {
         const sg_coordinator_group *group = &c->groups[i];
@@ -103,7 +92,7 @@ static uint64_t end_iteration(const sg_coordinator *c)
 
 static uint64_t end_step(const sg_coordinator *c, const sg_coordinator_group *group)
 {
-    if (is_async(c) || any_member(c) || !group->opened)
+    if (sg_coordinator_is_async(c) || any_member(c) || !group->opened)
         return group->next_step;
     return group->pushed > 0 ? group->pushed : group->first;
 }
@@ -128,7 +117,7 @@ static void know_all(sg_coordinator *c)
 uint64_t sg_coordinator_save_mark(sg_coordinator *c, uint32_t group, uint64_t step, uint64_t iteration)
 {
     sg_coordinator_save *save = &c->save;
-    if (save->phase == SG_COORDINATOR_SAVE_MARKED && !is_async(c) && iteration >= save->mark) {
+    if (save->phase == SG_COORDINATOR_SAVE_MARKED && !sg_coordinator_is_async(c) && iteration >= save->mark) {
         if (!save->known[group])
             know(c, group, step);
         if (iteration >= save->mark + LAG_ITERATIONS)
@@ -188,7 +177,7 @@ static void order_cut(sg_coordinator *c)
     Shardgrad__V1__Cut cut = SHARDGRAD__V1__CUT__INIT;
     cut.mark = c->save.mark;
     cut.steps = c->save.steps;
-    cut.n_steps = is_async(c) ? 0 : c->n_groups;
+    cut.n_steps = sg_coordinator_is_async(c) ? 0 : c->n_groups;
     cut.number = c->save.number;
     cut.ticket_mark = c->save.ticket_mark;
     cut.urgent = c->save.urgent || c->drain.on;
@@ -232,7 +221,7 @@ static bool can_cut(sg_coordinator *c)
 {
     if (nobody_goes_on(c))
         know_all(c);
-    if (is_async(c) && c->frozen >= c->save.mark) {
+    if (sg_coordinator_is_async(c) && c->frozen >= c->save.mark) {
         c->save.mark = c->frozen;
         know_all(c);
     }
@@ -254,7 +243,7 @@ static bool cut(sg_coordinator *c)
     }
     if (!can_cut(c))
         return false;
-    for (uint32_t group = 0; group < c->n_groups && is_async(c); group++)
+    for (uint32_t group = 0; group < c->n_groups && sg_coordinator_is_async(c); group++)
         save->steps[group] = c->groups[group].next_step; /* for the manifest: tickets handed out */
     save->phase = SG_COORDINATOR_SAVE_CUT;
     save->began_ms = c->now_ms;

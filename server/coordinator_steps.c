@@ -61,9 +61,7 @@ static uint64_t first_for(const sg_coordinator *c, const sg_coordinator_worker *
  * of them where nobody is a member now. */
 static void admit_joiners(sg_coordinator *c, uint32_t group, uint64_t iteration)
 {
-    bool any_member = false;
-    for (uint32_t i = 0; i < c->n_workers; i++)
-        any_member |= c->workers[i].member;
+    bool any_member = sg_coordinator_members_any(c);
     for (uint32_t i = 0; i < c->n_workers; i++) {
         sg_coordinator_worker *worker = &c->workers[i];
         if (worker->state != SG_COORDINATOR_WORKER_JOINED || !worker->asked || worker->member)

@@ -11,12 +11,6 @@
 /* Iterations beyond are refused, so that counting on from one never overflows. */
 #define MAX_ITERATION (UINT64_MAX / 2)
 
-/* Or ssp. */
-static bool is_async(const sg_coordinator *c)
-{
-    return c->config->update.mode != SG_MODE_SYNC;
-}
-
 static bool is_ssp(const sg_coordinator *c)
 {
     return c->config->update.mode == SG_MODE_SSP;
@@ -193,15 +187,15 @@ static bool answer_repeat(sg_coordinator *c, const sg_coordinator_parked *call, 
     if (progress->granted == 0 || call->ask.received >= progress->granted)
         return false;
     sg_coordinator_step *step =
-        is_async(c) ? NULL : sg_coordinator_steps_find(c, call->ask.group, progress->granted - 1);
-    if (call->ask.received == progress->granted_at && !is_async(c) && step == NULL)
+        sg_coordinator_is_async(c) ? NULL : sg_coordinator_steps_find(c, call->ask.group, progress->granted - 1);
+    if (call->ask.received == progress->granted_at && !sg_coordinator_is_async(c) && step == NULL)
         fail_late(c, call, progress->granted - 1);
     else if (call->ask.received != progress->granted_at)
         sg_coordinator_fail(c, call->call, SG_INVALID,
                             "group %" PRIu32 ": the ticket after %" PRIu64
                             " was received long ago, the newest is %" PRIu64,
                             call->ask.group, call->ask.received, progress->granted);
-    else if (is_async(c))
+    else if (sg_coordinator_is_async(c))
         reply_async(c, call, progress);
     else
         reply_sync(c, call, step);
@@ -223,7 +217,7 @@ static sg_status check_new(const sg_coordinator *c, const sg_coordinator_parked 
                             "group %" PRIu32 ": in ssp a worker asks when it has finished what it received, and of "
                             "%" PRIu64 " only %" PRIu64 " are finished",
                             call->ask.group, received, finished);
-    uint64_t base = !is_async(c) && progress->first > finished ? progress->first : finished;
+    uint64_t base = !sg_coordinator_is_async(c) && progress->first > finished ? progress->first : finished;
     if (progress->granted > 0 && received > base + 1)
         return sg_error_set(err, SG_INVALID,
                             "group %" PRIu32 ": a worker holds at most the step that it computes and one more, and of "
@@ -244,7 +238,7 @@ bool sg_coordinator_tickets_answer(sg_coordinator *c, const sg_coordinator_parke
     }
     if (!c->started)
         return false;
-    return is_async(c) ? answer_async(c, call, progress) : answer_sync(c, call, progress);
+    return sg_coordinator_is_async(c) ? answer_async(c, call, progress) : answer_sync(c, call, progress);
 }
 
 /* --- requests --------------------------------------------------------------------------------------------------- */
@@ -289,7 +283,7 @@ static void take_report(sg_coordinator *c, sg_coordinator_worker *worker, const 
     progress->finished = request->finished;
     worker->returned = false;
     sg_coordinator_members_report(c, worker, request->loss, request->examples);
-    if (!is_async(c))
+    if (!sg_coordinator_is_async(c))
         sg_coordinator_steps_finished(c, request->group, sg_coordinator_index(c, worker), request->finished);
 }
 

@@ -10,6 +10,8 @@
 #define MAX_SETTINGS 16u
 #define MAX_SHARED   64u /* keys that all processes share */
 
+const char *const rig_two_ps[] = {"ps=[\"a:1\",\"b:2\"]", NULL};
+
 static void drain(rig *r);
 
 void rig_init(rig *r, const char *const settings[])

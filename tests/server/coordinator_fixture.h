@@ -51,6 +51,8 @@ typedef struct rig {
     size_t n_calls;
 } rig;
 
+/* Settings of a job of two ps. */
+extern const char *const rig_two_ps[2];
 /* `settings` are "key=value" as for --set, NULL-terminated; a key may be NULL for none. Times: lease 5 s, park 2 s. */
 void rig_init(rig *r, const char *const settings[]);
 void rig_deinit(rig *r); /* asserts that no action was left */

@@ -6,8 +6,6 @@
 
 TestSuite(coordinator_end, .timeout = 20);
 
-static const char *const two_ps[] = {"ps=[\"a:1\",\"b:2\"]", NULL};
-
 static Shardgrad__V1__OrderRequest__OrderCase const END = SHARDGRAD__V1__ORDER_REQUEST__ORDER_END;
 
 Test(coordinator_end, a_failed_job_waits_for_workers_to_hear_of_it_but_not_for_ever)
@@ -34,7 +32,7 @@ Test(coordinator_end, a_failed_job_waits_for_workers_to_hear_of_it_but_not_for_e
 Test(coordinator_end, the_last_leave_drains_ends_every_ps_and_then_the_job)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     uint64_t workers[2] = {0};
     rig_start(&r, 2, workers);
     r.silent[1] = true;
@@ -60,7 +58,7 @@ Test(coordinator_end, the_last_leave_drains_ends_every_ps_and_then_the_job)
 Test(coordinator_end, one_that_comes_and_goes_before_the_start_does_not_end_the_job)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register_all(&r);
     uint64_t early = rig_join(&r, 1, 7);
     rig_declare(&r, early);
@@ -95,7 +93,7 @@ Test(coordinator_end, a_job_that_lingers_takes_workers_again)
 Test(coordinator_end, a_ps_that_stops_is_named_to_everybody_and_the_job_ends_well)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     uint64_t workers[2] = {0};
     rig_start(&r, 2, workers);
     rig_call *ticket = rig_ticket(&r, workers[0], 0, 0, 0);
@@ -134,7 +132,7 @@ Test(coordinator_end, a_job_is_known_to_be_over_without_anybody_counting_as_told
 Test(coordinator_end, a_stop_is_over_within_the_grace_whoever_does_not_answer)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     uint64_t workers[2] = {0};
     rig_start(&r, 2, workers);
     r.silent[0] = r.silent[1] = true;
@@ -148,7 +146,7 @@ Test(coordinator_end, a_stop_is_over_within_the_grace_whoever_does_not_answer)
 Test(coordinator_end, an_end_that_was_lost_goes_again_to_a_ps_that_keeps_its_lease)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     uint64_t workers[2] = {0};
     rig_start(&r, 2, workers);
     r.silent[1] = true;
@@ -165,7 +163,7 @@ Test(coordinator_end, an_end_that_was_lost_goes_again_to_a_ps_that_keeps_its_lea
 Test(coordinator_end, a_ps_that_falls_silent_ends_the_job_naming_it)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     uint64_t workers[2];
     rig_start(&r, 2, workers);
     rig_ticket(&r, workers[0], 0, 0, 0);
@@ -225,7 +223,7 @@ Test(coordinator_end, a_worker_that_falls_silent_while_training_ends_the_job_nam
 Test(coordinator_end, who_is_waited_for_is_logged_at_doubling_intervals)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     for (int i = 0; i < 45; i++) {
         rig_register(&r, 0);
         rig_pass(&r, 1000);

@@ -6,8 +6,6 @@
 
 TestSuite(coordinator_init, .timeout = 20);
 
-static const char *const two_ps[] = {"ps=[\"a:1\",\"b:2\"]", NULL};
-
 static Shardgrad__V1__OrderRequest__OrderCase const DECLARE = SHARDGRAD__V1__ORDER_REQUEST__ORDER__NOT_SET;
 static Shardgrad__V1__OrderRequest__OrderCase const ATTEMPT = SHARDGRAD__V1__ORDER_REQUEST__ORDER_ATTEMPT;
 static Shardgrad__V1__OrderRequest__OrderCase const SEAL = SHARDGRAD__V1__ORDER_REQUEST__ORDER_SEAL;
@@ -23,7 +21,7 @@ static uint64_t attempt_of(const rig_call *call)
 Test(coordinator_init, the_first_to_declare_initializes_and_the_others_wait_for_its_commit)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register_all(&r);
     uint64_t a = rig_join(&r, 0, 7), b = rig_join(&r, 1, 8);
     cr_assert_eq(attempt_of(rig_declare(&r, b)), 1);
@@ -49,7 +47,7 @@ Test(coordinator_init, the_first_to_declare_initializes_and_the_others_wait_for_
 Test(coordinator_init, nobody_is_told_to_initialize_before_every_ps_knows_the_attempt)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register_all(&r);
     uint64_t worker = rig_join(&r, 0, 7);
     r.acknowledge = false;
@@ -66,7 +64,7 @@ Test(coordinator_init, nobody_is_told_to_initialize_before_every_ps_knows_the_at
 Test(coordinator_init, commit_is_ordered_only_when_every_ps_has_sealed)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register_all(&r);
     uint64_t worker = rig_join(&r, 0, 7);
     rig_declare(&r, worker);
@@ -87,7 +85,7 @@ Test(coordinator_init, commit_is_ordered_only_when_every_ps_has_sealed)
 Test(coordinator_init, a_ps_that_lacks_values_is_named_and_the_report_may_come_again)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register_all(&r);
     uint64_t worker = rig_join(&r, 0, 7);
     rig_declare(&r, worker);
@@ -268,7 +266,7 @@ Test(coordinator_init, a_list_that_makes_no_sense_is_refused_and_leaves_the_job_
 Test(coordinator_init, declared_variables_reach_every_ps_as_they_were_declared)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register_all(&r);
     rig_declare(&r, rig_join(&r, 0, 7));
     const Shardgrad__V1__OrderRequest *order = NULL;

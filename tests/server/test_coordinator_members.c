@@ -6,8 +6,6 @@
 
 TestSuite(coordinator_members, .timeout = 20);
 
-static const char *const two_ps[] = {"ps=[\"a:1\",\"b:2\"]", NULL};
-
 static Shardgrad__V1__OrderRequest__OrderCase const ADMIT = SHARDGRAD__V1__ORDER_REQUEST__ORDER_ADMIT;
 static Shardgrad__V1__OrderRequest__OrderCase const EXCUSE = SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE;
 static Shardgrad__V1__OrderRequest__OrderCase const HYPER = SHARDGRAD__V1__ORDER_REQUEST__ORDER_HYPER;
@@ -15,7 +13,7 @@ static Shardgrad__V1__OrderRequest__OrderCase const HYPER = SHARDGRAD__V1__ORDER
 Test(coordinator_members, a_hello_waits_for_every_ps_and_its_admission)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     r.acknowledge = false;
     rig_register(&r, 0);
     rig_call *hello = rig_hello(&r, 3, 77);
@@ -49,7 +47,7 @@ Test(coordinator_members, a_hello_waits_for_every_ps_and_its_admission)
 Test(coordinator_members, a_waiting_hello_is_told_for_whom_after_park_ms)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register(&r, 0);
     rig_call *hello = rig_hello(&r, 0, 77);
     rig_pass(&r, 1900);
@@ -98,7 +96,7 @@ Test(coordinator_members, a_coordinator_that_was_started_anew_does_not_give_an_i
 Test(coordinator_members, a_ps_that_served_an_earlier_coordinator_is_refused)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register(&r, 0);
     Shardgrad__V1__PsReport report = SHARDGRAD__V1__PS_REPORT__INIT;
     report.orders = 3;
@@ -113,7 +111,7 @@ Test(coordinator_members, a_ps_that_served_an_earlier_coordinator_is_refused)
 Test(coordinator_members, a_ps_that_falls_silent_before_anything_is_declared_may_come_again)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register_all(&r);
     for (int i = 0; i < 6; i++) {
         rig_register(&r, 0);
@@ -160,7 +158,7 @@ Test(coordinator_members, a_hello_of_another_job_version_or_index_is_refused_by_
 Test(coordinator_members, a_ps_with_another_configuration_is_refused_naming_key_and_both_values)
 {
     rig r, other;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_init(&other, (const char *[]){"ps=[\"a:1\",\"b:2\"]", "update.rule=adam", NULL});
     sg_config *own = r.config;
     r.config = other.config; /* whose settings rig_register sends */
@@ -175,7 +173,7 @@ Test(coordinator_members, a_ps_with_another_configuration_is_refused_naming_key_
 Test(coordinator_members, orders_are_sent_again_until_they_are_acknowledged_one_at_a_time)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     r.silent[1] = true;
     rig_register_all(&r);
     rig_call *hello = rig_hello(&r, 0, 7);
@@ -265,7 +263,7 @@ Test(coordinator_members, a_call_of_another_generation_is_refused)
 Test(coordinator_members, a_forgotten_call_is_not_answered)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register(&r, 0);
     rig_call *gone = rig_hello(&r, 0, 7), *kept = rig_hello(&r, 0, 7);
     sg_coordinator_forget(r.coordinator, gone);
@@ -290,7 +288,7 @@ Test(coordinator_members, a_heartbeat_that_its_workers_goodbye_overtook_is_answe
 Test(coordinator_members, a_hello_that_fell_silent_before_a_ps_came_goes_on)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     rig_register(&r, 0);
     rig_hello(&r, 0, 7);
     for (int i = 0; i < 8; i++) {

@@ -5,12 +5,10 @@
 
 TestSuite(coordinator_orders, .timeout = 20);
 
-static const char *const two_ps[] = {"ps=[\"a:1\",\"b:2\"]", NULL};
-
 Test(coordinator_orders, a_ps_that_is_about_to_end_is_asked_again_until_it_is_known_why)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     r.acknowledge = false;
     rig_register_all(&r);
     rig_acknowledge(&r, 1, SG_STOPPED, "the server is stopping");
@@ -27,7 +25,7 @@ Test(coordinator_orders, a_ps_that_is_about_to_end_is_asked_again_until_it_is_kn
 Test(coordinator_orders, a_ps_that_ended_without_a_word_is_waited_for_when_its_lease_is_over)
 {
     rig r;
-    rig_init(&r, two_ps);
+    rig_init(&r, rig_two_ps);
     r.acknowledge = false;
     rig_register_all(&r);
     rig_acknowledge(&r, 1, SG_STOPPED, "the server is stopping");
