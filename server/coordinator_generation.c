@@ -42,7 +42,8 @@ static void answer_passed(sg_coordinator *c)
             call->save = SG_COORDINATOR_SAVE_LATER; /* what it was promised has come to nothing */
         if (is_of_a_worker(call)) {
             sg_coordinator_fail(c, call->call, SG_ROLLED_BACK,
-                                "the job is in generation %" PRIu64 " now: say hello again", c->generation);
+                                "the job is in generation %" PRIu64 " now (%.300s): say hello again", c->generation,
+                                c->why);
             sg_coordinator_unpark(c, call);
         }
         call = next;
@@ -64,6 +65,7 @@ static void order_begin(sg_coordinator *c, uint32_t ps)
     Shardgrad__V1__Begin begin = SHARDGRAD__V1__BEGIN__INIT;
     Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
     order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN;
+    begin.reason = c->why;
     order.begin = &begin;
     sg_coordinator_order(c, ps, &order.base);
 }

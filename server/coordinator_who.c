@@ -93,8 +93,8 @@ sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint6
     }
     if (index == c->n_workers && incarnation != 0 && sg_coordinator_generation_of(incarnation) < c->generation) {
         sg_coordinator_fail(c, call, SG_ROLLED_BACK,
-                            "generation %" PRIu64 " has passed, the job is in %" PRIu64 ": say hello again",
-                            sg_coordinator_generation_of(incarnation), c->generation);
+                            "generation %" PRIu64 " has passed, the job is in %" PRIu64 " (%.300s): say hello again",
+                            sg_coordinator_generation_of(incarnation), c->generation, c->why);
         return NULL;
     }
     if (index == c->n_workers || c->workers[index].state == SG_COORDINATOR_WORKER_WAITING ||

@@ -51,9 +51,9 @@ static sg_status check_generation(const sg_store *store, uint64_t generation, sg
     if (generation == store->generation && !store->beginning)
         return SG_OK;
     if (generation < store->generation)
-        return sg_error_set(err, SG_ROLLED_BACK,
-                            "generation %" PRIu64 " has passed; ps %" PRIu32 " is in generation %" PRIu64, generation,
-                            store->options.ps, store->generation);
+        return sg_error_set(
+            err, SG_ROLLED_BACK, "generation %" PRIu64 " has passed; ps %" PRIu32 " is in generation %" PRIu64 "%s%s",
+            generation, store->options.ps, store->generation, store->why[0] != '\0' ? ": " : "", store->why);
     return sg_error_set(err, SG_NOT_READY,
                         "generation %" PRIu64 " has not begun here; ps %" PRIu32 " is in generation %" PRIu64,
                         generation, store->options.ps, store->generation);

@@ -6,17 +6,19 @@
 #include "server/store_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define CLOSING_NS 200000 /* a pass over a slice takes about as long */
 
-sg_status sg_store_begin_generation(sg_store *store, uint64_t generation, sg_error *err)
+sg_status sg_store_begin_generation(sg_store *store, uint64_t generation, const char *why, sg_error *err)
 {
     if (generation <= store->generation)
         return sg_error_set(err, SG_INVALID, "generation %" PRIu64 " has begun here before", generation);
     store->generation = generation;
+    snprintf(store->why, sizeof store->why, "%s", why);
     store->beginning = true;
     atomic_fetch_add(&store->admission, 1);
     store->attempt = store->attempt_incarnation = 0;

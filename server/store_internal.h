@@ -119,10 +119,11 @@ struct sg_store {
     sg_store_options options; /* immutable */
     sg_pool *pool;
 
-    pthread_rwlock_t lock;   /* guards what follows, up to the next blank line */
-    uint64_t life, sequence; /* of the newest order that was applied or refused for good */
-    sg_error order_result;   /* what was said to it, for when it comes again */
-    uint64_t generation;     /* 0: none yet */
+    pthread_rwlock_t lock;                /* guards what follows, up to the next blank line */
+    uint64_t life, sequence;              /* of the newest order that was applied or refused for good */
+    sg_error order_result;                /* what was said to it, for when it comes again */
+    uint64_t generation;                  /* 0: none yet */
+    char why[SG_ERROR_MESSAGE_BYTES / 2]; /* it began; "": not told */
     struct {
         enum { SG_STORE_LOAD_NONE, SG_STORE_LOAD_UNDER_WAY, SG_STORE_LOAD_ENDED } state;
         sg_store_load what;
@@ -201,7 +202,7 @@ void sg_store_settle_contributions(sg_store *store);
 /* --- store_generation.c --- */
 
 /* Under store.lock, for writing: nobody of the generation before is let in any more. */
-SG_MUST_USE sg_status sg_store_begin_generation(sg_store *store, uint64_t generation, sg_error *err);
+SG_MUST_USE sg_status sg_store_begin_generation(sg_store *store, uint64_t generation, const char *why, sg_error *err);
 /* Without a lock, after that: drops what it left. */
 void sg_store_follow_begin(sg_store *store);
 

@@ -179,7 +179,7 @@ static sg_status apply(sg_store *store, const Shardgrad__V1__OrderRequest *reque
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD:
         return sg_store_load_order(store, request->load, loads, err);
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN:
-        return sg_store_begin_generation(store, request->header->generation, err);
+        return sg_store_begin_generation(store, request->header->generation, request->begin->reason, err);
     default:
         return sg_error_set(err, SG_INVALID, "the order holds nothing, or something unknown to this ps");
     }

@@ -14,7 +14,9 @@ static const fixture_variable variables[] = {{.name = "w", .n_elems = 20}, {.nam
 
 static sg_status begin(fixture *f, uint64_t generation, sg_error *err)
 {
+    char reason[] = "ps 1 (host:9) was not heard for 5000 ms";
     Shardgrad__V1__Begin order = SHARDGRAD__V1__BEGIN__INIT;
+    order.reason = reason;
     Shardgrad__V1__OrderHeader header = SHARDGRAD__V1__ORDER_HEADER__INIT;
     header.life = FIXTURE_LIFE;
     header.sequence = ++f->sequence;
@@ -45,10 +47,12 @@ Test(store_generation, a_new_one_drops_rounds_and_workers_and_answers_who_waits)
     cr_assert_eq(begin(&f, 2, &err), SG_OK, "%s", err.message);
     cr_assert(answer.answered);
     cr_assert_eq(answer.status, SG_ROLLED_BACK);
+    cr_assert_not_null(strstr(answer.message, "ps 1 (host:9) was not heard"), "'%s'", answer.message);
     cr_assert_eq(f.n_held, f.n_let_go, "nothing of it is kept");
     push.worker = 1;
     push.incarnation = FIXTURE_INCARNATION(2);
-    fixture_expect_refused(&f, &push, SG_ROLLED_BACK, "generation 1 has passed; ps 0 is in generation 2");
+    fixture_expect_refused(&f, &push, SG_ROLLED_BACK,
+                           "generation 1 has passed; ps 0 is in generation 2: ps 1 (host:9) was not heard for 5000 ms");
     push.generation = 2;
     fixture_expect_refused(&f, &push, SG_FENCED, "is not known");
     Shardgrad__V1__PsReport report;
@@ -156,7 +160,7 @@ Test(store_generation, a_pull_that_is_being_answered_when_one_begins_gets_no_val
     while (atomic_load(&first->newest->references) < 2)
         sched_yield();
     pthread_rwlock_wrlock(&f.store->lock);
-    cr_assert_eq(sg_store_begin_generation(f.store, 2, NULL), SG_OK);
+    cr_assert_eq(sg_store_begin_generation(f.store, 2, "", NULL), SG_OK);
     f.store->beginning = false;
     f.store->committed = true;
     pthread_rwlock_unlock(&f.store->lock);

@@ -38,3 +38,8 @@ def a_variable_without_elements_is_refused_with_a_reason(case):
 def variables_around_two_gigabytes_are_exact(case):
     for elems in (2**29 - 1, 2**29, 2**29 + 1):
         equal(train(case, "variables=1", f"elems={elems}", start_timeout_ms="600000"), VALUES, f"{4 * elems} bytes")
+
+
+@scenario(long=True)
+def three_gigabytes_in_all_are_exact(case):
+    equal(train(case, "variables=3", f"elems={2**28}", start_timeout_ms="600000"), [",".join([v] * 3) for v in VALUES], "3 GiB")
