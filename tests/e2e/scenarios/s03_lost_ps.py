@@ -131,10 +131,14 @@ def the_ps_with_the_coordinator_stands_still_for_a_lease_and_a_half_and_nobody_i
     sha256 = undisturbed(case)
     run = case.start("shardgrad", "run", cluster(case, "run"))
     def rolled_back(who):
-        return log_of(case, "run", who).count("rolled_back")
+        return log_of(case, "run", who).count(" rolled_back generation=")
+
+    def is_back(who):
+        return log_of(case, "run", who).count("joined_again") == rolled_back(who)
 
     for more in (50, 150):
-        wait_until(lambda: newest(case, "run") >= more or run.popen.poll() is not None, "a periodic checkpoint")
+        wait_until(lambda: newest(case, "run") >= more and is_back("worker-0") and is_back("worker-1") or
+                   run.popen.poll() is not None, "a periodic checkpoint, and both workers")
         ps, before = pid_of(run, 0), {who: rolled_back(who) for who in ("worker-0", "worker-1")}
         os.kill(ps, signal.SIGSTOP)
         for who, n in before.items():  # both wait for longer than a lease
