@@ -192,6 +192,16 @@ static sg_status check_security(const check *in)
     return SG_OK;
 }
 
+static sg_status check_checkpoints(const check *in)
+{
+    if (in->config->checkpoint.every == 0 || in->config->checkpoint.dir[0] != '\0')
+        return SG_OK;
+    return sg_config_fault(place_of_key(in, "checkpoint.every"), "checkpoint.every", in->err,
+                           "found %" PRIu64 ", and checkpoint.dir, the folder where they are to lie, is not set: none "
+                           "would be made",
+                           (uint64_t)in->config->checkpoint.every);
+}
+
 static sg_status check_restore(const check *in)
 {
     const char *what = in->config->restore;
@@ -216,6 +226,8 @@ sg_status sg_config_check(const sg_config *config, const sg_config_place *places
         status = check_update(&in);
     if (status == SG_OK)
         status = check_security(&in);
+    if (status == SG_OK)
+        status = check_checkpoints(&in);
     if (status == SG_OK)
         status = check_restore(&in);
     return status;

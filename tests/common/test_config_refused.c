@@ -230,6 +230,7 @@ Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_wa
         {"update: {rule: nesterov, momentum: 0}\n", "c.yaml:1:36: update.momentum: rule is nesterov and momentum is 0"},
         {"update: {schedule: step}\n", "c.yaml:1:20: update.schedule: schedule is not constant and decay_steps is 0"},
         {"update: {schedule: cosine, warmup_steps: 10, decay_steps: 10}\n", "c.yaml:1:42: update.warmup_steps: "},
+        {"checkpoint:\n  every: 5\n", "c.yaml:2:10: checkpoint.every: found 5, and checkpoint.dir, the folder"},
         {"workers: 1\nrestore: 5\n", "c.yaml:2:10: restore: 5 is the iteration of a checkpoint, and checkpoint.dir"},
     };
     refuse_all(rows, SG_ARRAY_LEN(rows));

@@ -28,7 +28,8 @@ def a_wrong_command_line_is_64_with_a_hint(case):
     for args, hint in ((["rum"], "unknown command 'rum'.*run"), (["run"], "wanted a cluster file"),
                        (["run", "x.yaml", "--lokal"], "unknown option '--lokal'"), ([], "usage: shardgrad"),
                        (["run", "x.yaml", "--set"], "--set"), (["run", "x.yaml", "--set", "seed"], "KEY=VALUE"),
-                       (["run", "x.yaml", "y.yaml"], "one cluster file"), (["version", "now"], "no argument")):
+                       (["run", "x.yaml", "y.yaml"], "one cluster file"), (["version", "now"], "no argument"),
+                       (["set", "seed", "1", "x.yaml"], "one cluster file is enough beside KEY=VALUE: found 'seed' and '1'")):
         contains(case.shardgrad(*args, code=64).err, hint, f"shardgrad {' '.join(args)}")
     config = case.config()
     for program in ("shardgrad-ps", "shardgrad-worker"):

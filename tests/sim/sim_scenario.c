@@ -56,7 +56,7 @@ static void choose_config(sim *s)
         {.key = "update.learning_rate", .value = "1"},
         {.key = "slice_bytes", .value = "64"},
         {.key = "checkpoint.dir", .value = scenario->saves ? "/checkpoints" : ""},
-        {.key = "checkpoint.every", .value = every},
+        {.key = "checkpoint.every", .value = scenario->saves ? every : "0"},
         {.key = "message_bytes", .value = message_bytes},
         {.key = "contribution_bytes", .value = s->seed_number % 4 == 3 ? "128" : "4GiB"},
         {.key = "lease_ms", .value = "2000"},

@@ -51,7 +51,8 @@ static sg_status take_rest(sg_arguments *a, const sg_arguments_command *command,
                 return sg_error_set(err, SG_USAGE, "more than %u KEY=VALUE", SG_ARGUMENTS_MAX_SETTINGS);
             a->settings[a->n_settings++] = word;
         } else if (a->flags.path != NULL)
-            return sg_error_set(err, SG_USAGE, "one cluster file is enough: found '%s' and '%s'", a->flags.path, word);
+            return sg_error_set(err, SG_USAGE, "one cluster file is enough%s: found '%s' and '%s'",
+                                command->takes_settings ? " beside KEY=VALUE" : "", a->flags.path, word);
         else
             a->flags.path = word;
     }

@@ -45,12 +45,10 @@ int sg_save_main(int argc, char **argv)
     };
     sg_error err;
     sg_arguments a;
-    sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
-    if (status == SG_OK && !a.help)
-        status = sg_arguments_check_coordinator(&a, &command, coordinator, &err);
-    if (status == SG_OK && !a.help) {
+    sg_status_query *query;
+    sg_status status = sg_status_query_open(&command, argc, argv, &coordinator, SG_ROLE_ADMIN, &a, &query, &err);
+    if (query != NULL) {
         uint64_t iteration = 0;
-        sg_status_query *query = sg_status_query_create(a.config, coordinator, SG_ROLE_ADMIN);
         status = save(query, &iteration, &err);
         sg_status_query_destroy(query);
         if (status == SG_OK)

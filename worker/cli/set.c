@@ -37,7 +37,7 @@ static void print(const Shardgrad__V1__SetResponse *response)
 }
 
 /* The same request until it is answered: it changes things once. */
-static sg_status set(const sg_arguments *a, const char *coordinator, sg_error *err)
+static sg_status set(const sg_arguments *a, sg_status_query *query, sg_error *err)
 {
     char *keys[SG_ARGUMENTS_MAX_SETTINGS];
     Shardgrad__V1__Setting settings[SG_ARGUMENTS_MAX_SETTINGS], *list[SG_ARGUMENTS_MAX_SETTINGS];
@@ -46,12 +46,10 @@ static sg_status set(const sg_arguments *a, const char *coordinator, sg_error *e
     request.request = sg_clock_random_id();
     request.settings = list;
     request.n_settings = a->n_settings;
-    sg_status_query *query = sg_status_query_create(a->config, coordinator, SG_ROLE_ADMIN);
     ProtobufCMessage *reply;
     const sg_status status =
         sg_status_query_call_until(query, "/shardgrad.v1.CoordinatorService/Set", &request.base,
                                    &shardgrad__v1__set_response__descriptor, WAIT_MS, NULL, &reply, err);
-    sg_status_query_destroy(query);
     for (size_t i = 0; i < a->n_settings; i++)
         free(keys[i]);
     if (status != SG_OK)
@@ -82,13 +80,13 @@ int sg_set_main(int argc, char **argv)
     };
     sg_error err;
     sg_arguments a;
-    sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
-    if (status == SG_OK && !a.help && a.n_settings == 0)
+    sg_status_query *query;
+    sg_status status = sg_status_query_open(&command, argc, argv, &coordinator, SG_ROLE_ADMIN, &a, &query, &err);
+    if (query != NULL && a.n_settings == 0)
         status = sg_error_set(&err, SG_USAGE, "wanted KEY=VALUE; usage: %s", command.usage);
-    if (status == SG_OK && !a.help)
-        status = sg_arguments_check_coordinator(&a, &command, coordinator, &err);
-    if (status == SG_OK && !a.help)
-        status = set(&a, coordinator, &err);
+    else if (query != NULL)
+        status = set(&a, query, &err);
+    sg_status_query_destroy(query);
     int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
     sg_arguments_deinit(&a);
     return code;

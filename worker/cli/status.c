@@ -142,11 +142,9 @@ int sg_status_main(int argc, char **argv)
     };
     sg_error err;
     sg_arguments a;
-    sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
-    if (status == SG_OK && !a.help)
-        status = sg_arguments_check_coordinator(&a, &command, coordinator, &err);
-    if (status == SG_OK && !a.help) {
-        sg_status_query *query = sg_status_query_create(a.config, coordinator, SG_ROLE_OBSERVER);
+    sg_status_query *query;
+    sg_status status = sg_status_query_open(&command, argc, argv, &coordinator, SG_ROLE_OBSERVER, &a, &query, &err);
+    if (query != NULL) {
         Shardgrad__V1__StatusResponse *response;
         status = sg_status_query_ask(query, ASK_TIMEOUT_MS, &response, &err);
         sg_status_query_destroy(query);

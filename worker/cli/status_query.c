@@ -48,6 +48,20 @@ sg_status_query *sg_status_query_create(const sg_config *config, const char *coo
     return query;
 }
 
+sg_status sg_status_query_open(const sg_arguments_command *command, int argc, char **argv,
+                               const char *const *coordinator, sg_role role, sg_arguments *arguments,
+                               sg_status_query **query, sg_error *err)
+{
+    *query = NULL;
+    sg_status status = sg_arguments_init(arguments, command, argc, argv, err);
+    if (status != SG_OK || arguments->help)
+        return status;
+    status = sg_arguments_check_coordinator(arguments, command, *coordinator, err);
+    if (status == SG_OK)
+        *query = sg_status_query_create(arguments->config, *coordinator, role);
+    return status;
+}
+
 void sg_status_query_destroy(sg_status_query *query)
 {
     if (query == NULL)
