@@ -258,7 +258,6 @@ static void cancel_join(uint64_t task)
 
 Test(session, a_hello_that_may_be_parked_is_taken_back)
 {
-    peer_init(&p, SG_MODE_SYNC, 1);
     const uint64_t join = sg_session_join(p.session, p.now_ms, UINT64_MAX);
     peer_drain(&p);
     sg_session_action hello = peer_take(&p, SG_SESSION_HELLO);
@@ -278,7 +277,6 @@ Test(session, a_hello_that_may_be_parked_is_taken_back)
 
 Test(session, a_hello_that_nobody_has_heard_need_not_be_taken_back)
 {
-    peer_init(&p, SG_MODE_SYNC, 1);
     const uint64_t join = sg_session_join(p.session, p.now_ms, UINT64_MAX);
     peer_drain(&p);
     sg_session_action hello = peer_take(&p, SG_SESSION_HELLO);
