@@ -88,7 +88,7 @@ void sg_coordinator_end_consider(sg_coordinator *c)
     /* Before training has started, one that came and went leaves the job waiting as it found it. */
     bool all_came = c->started ? n_left > 0 : n_left >= c->config->workers;
     if (c->over || sg_coordinator_losses_held(c) || c->config->linger || !all_came ||
-        sg_coordinator_members_n_live(c) > 0)
+        sg_coordinator_members_n_live(c) > 0 || sg_coordinator_generation_others_may_return(c))
         return;
     if (!sg_coordinator_save_drain(c, false, 0))
         finish(c);

@@ -174,7 +174,7 @@ static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_ma
         if (c->ps[i].state == SG_COORDINATOR_PS_WAITING)
             sg_coordinator_ps_miss(c, i);
     }
-    c->started = false;
+    c->started = c->has_returned = false;
     c->restores = manifest != NULL;
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS;
     sg_coordinator_losses_clear(c);
@@ -285,12 +285,30 @@ bool sg_coordinator_generation_all_asked(const sg_coordinator *c)
     return sg_coordinator_tickets_n_asked(c) > 0;
 }
 
-/* One that was at it and does not come again is lost, as any other would be. It needs a lease to notice that ps 0 was
- * started anew, and may then ask in vain once more. */
+/* One that was at it needs a lease to notice that ps 0 was started anew, and may then ask in vain once more. */
+static bool had_time_to_return(const sg_coordinator *c)
+{
+    return c->now_ms - c->running_ms >= 2 * c->config->lease_ms + c->config->park_ms + COME_AGAIN_MS;
+}
+
+bool sg_coordinator_generation_others_may_return(const sg_coordinator *c)
+{
+    return c->has_returned && !had_time_to_return(c);
+}
+
+/* The end of the job may have waited for them. */
+static void give_up_others(sg_coordinator *c)
+{
+    if (!c->has_returned || !had_time_to_return(c))
+        return;
+    c->has_returned = false;
+    sg_coordinator_end_consider(c);
+}
+
+/* One that was at it and does not come again is lost, as any other would be. */
 static void give_up_awaited(sg_coordinator *c)
 {
-    bool due = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && !c->started &&
-               c->now_ms - c->running_ms >= 2 * c->config->lease_ms + c->config->park_ms + COME_AGAIN_MS &&
+    bool due = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && !c->started && had_time_to_return(c) &&
                c->config->on_worker_loss != SG_WORKER_LOSS_WAIT;
     for (uint32_t i = 0; due && sg_workers_next(&c->awaited, i, &i); i++) {
         if (i < c->n_workers &&
@@ -338,4 +356,5 @@ void sg_coordinator_generation_tick(sg_coordinator *c)
         return;
     give_up_ps(c);
     give_up_awaited(c);
+    give_up_others(c);
 }

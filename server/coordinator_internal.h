@@ -350,6 +350,7 @@ struct sg_coordinator {
     uint64_t entered_ms;              /* the generation, for people */
     char why[SG_ERROR_MESSAGE_BYTES]; /* the next one begins */
     sg_workers awaited;               /* for the first step of this one; empty: `workers` of any index */
+    bool has_returned;                /* somebody whom only a coordinator before this one knew: others may follow */
     uint64_t running_ms;              /* since when all is loaded */
     uint32_t n_ps;
     sg_coordinator_ps *ps;
@@ -489,6 +490,8 @@ void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_
 /* The job makes checkpoints: its first generation is recorded, too. */
 void sg_coordinator_generation_first(sg_coordinator *c);
 /* Have all asked for a ticket that the first step waits for? */
+/* Not all of those that were there when ps 0 went have had the time to notice that it is back. */
+bool sg_coordinator_generation_others_may_return(const sg_coordinator *c);
 bool sg_coordinator_generation_all_asked(const sg_coordinator *c);
 
 /* --- coordinator_ps.c ----------------------------------------------------------------------------------------- */

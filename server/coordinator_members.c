@@ -292,8 +292,10 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
     }
     if (knows_more(c, request))
         sg_coordinator_generation_next(c, request->generation, "a worker knows of a later generation");
+    bool returns = request->generation != 0 && request->generation < c->generation && !is_known(c, request);
     if (!accept_life(c, request, call))
         return;
+    c->has_returned = c->has_returned || returns;
     sg_coordinator_worker *worker = &c->workers[request->worker];
     bool gives_up = gives_up_now(c, worker, request);
     if (gives_up && !worker->gives_up)

@@ -511,3 +511,39 @@ Test(coordinator_restore, a_change_that_does_not_fit_the_cluster_file_of_now_end
     rig_failed(rig_hello(&r, 0, 7), SG_CONFIG, "update.momentum");
     rig_deinit(&r);
 }
+
+/* ps 0 is started again in a job of one worker, which others had joined, before anything was saved. */
+static bool is_over_when_the_first_has_left(uint64_t generation_of_hello)
+{
+    static const char *const settings[] = {"ps=[\"127.0.0.1:0\",\"127.0.0.1:0\"]", "checkpoint.dir=/somewhere",
+                                           "workers=1", NULL};
+    static uint64_t first_steps[] = {0, 0};
+    rig r;
+    rig_init(&r, settings);
+    sg_coordinator_destroy(r.coordinator);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    manifest.set.iteration = 0;
+    manifest.steps = first_steps;
+    manifest.members = (sg_workers){0};
+    r.newest = &manifest;
+    r.coordinator = sg_coordinator_create(r.config);
+    rig_failed(rig_register(&r, 0), SG_NOT_READY, "begins its generation");
+    rig_register_all(&r);
+    Shardgrad__V1__HelloRequest hello = rig_hello_request(&r, 0, 7);
+    hello.generation = generation_of_hello;
+    uint64_t worker = incarnation_of(rig_hello_with(&r, &hello));
+    rig_declare(&r, worker);
+    rig_granted(rig_ticket(&r, worker, 0, 0, 0));
+    rig_leave(&r, worker, 1);
+    bool is_over = rig_status(&r)->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
+    rig_live(&r, 3 * r.config->lease_ms, (const uint64_t[]){0});
+    cr_assert_neq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING, "nobody is waited for for ever");
+    rig_deinit(&r);
+    return is_over;
+}
+
+Test(coordinator_restore, where_one_has_returned_others_get_the_time_to_before_all_have_left)
+{
+    cr_assert(is_over_when_the_first_has_left(0), "nobody was there before");
+    cr_assert_not(is_over_when_the_first_has_left(1));
+}
