@@ -75,6 +75,14 @@ Test(rpc_limits, a_call_that_is_under_way_when_its_connection_is_old_is_answered
     outcome_deinit(&o);
 }
 
+static size_t n_done(outcome *o)
+{
+    pthread_mutex_lock(&o->mutex);
+    const size_t n = o->n_done;
+    pthread_mutex_unlock(&o->mutex);
+    return n;
+}
+
 /* It is told UNAVAILABLE, which may be sent again, if it comes in the moment in which its connection grows old. */
 Test(rpc_limits, a_client_that_calls_on_and_on_notices_little_of_old_connections)
 {
@@ -87,12 +95,12 @@ Test(rpc_limits, a_client_that_calls_on_and_on_notices_little_of_old_connections
     char first_peer[64] = "";
     size_t n_ok = 0;
     for (int n_ages = 0; n_ages < AGES;) {
+        const size_t n_before = n_done(&o);
         sg_rpc_pending_release(
             sg_rpc_channel_call(channel, PARK, push_message(1, NULL, 0, NULL), 20000, outcome_done, &o));
-        const size_t n_done = o.n_done;
-        while (!service_answer_one(&s) && o.n_done == n_done)
+        while (!service_answer_one(&s) && n_done(&o) == n_before)
             usleep(1000);
-        outcome_wait(&o, n_done + 1);
+        outcome_wait(&o, n_before + 1);
         cr_assert(o.status == SG_OK || o.status == SG_UNAVAILABLE, "%s", o.error.message);
         n_ok += o.status == SG_OK;
         n_ages += strcmp(first_peer, s.peer) != 0;
