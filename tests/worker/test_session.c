@@ -156,6 +156,27 @@ Test(session, heartbeats_go_out_three_times_a_lease_and_carry_news)
     cr_assert_not(facts.draining);
 }
 
+static uint32_t live_workers(void)
+{
+    sg_session_facts facts;
+    sg_session_facts_get(p.session, &facts);
+    return facts.live_workers;
+}
+
+Test(session, one_that_rests_knows_who_is_there_only_from_a_heartbeat_that_was_sent_since)
+{
+    peer_join(&p);
+    peer_advance(&p, PEER_LEASE_MS / 3);
+    sg_session_action before = peer_take(&p, SG_SESSION_HEARTBEAT);
+    sg_session_rest(p.session, p.now_ms);
+    cr_assert_eq(live_workers(), 0);
+    peer_answer_well(&p, &before, 0);
+    cr_assert_eq(live_workers(), 0, "it was sent before");
+    peer_advance(&p, 10);
+    peer_answer_all(&p, SG_SESSION_HEARTBEAT);
+    cr_assert_eq(live_workers(), 2);
+}
+
 Test(session, fenced_from_anyone_ends_everything_now_and_later)
 {
     peer_join(&p);

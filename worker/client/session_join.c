@@ -122,6 +122,7 @@ void sg_session_rest(sg_session *session, uint64_t now_ms)
     if (session->hello == NULL || session->resting)
         return;
     session->resting = true;
+    session->live_workers = 0;
     for (uint32_t i = 0; session->groups != NULL && i < session->plan->n_groups; i++)
         session->groups[i].wanted = false;
     if (session->heartbeat_ms == SG_SESSION_NEVER) /* one is under way: another one follows it */
@@ -133,7 +134,8 @@ void sg_session_rest(sg_session *session, uint64_t now_ms)
 
 static void heartbeat_answered(sg_session *session, uint64_t now_ms, const Shardgrad__V1__HeartbeatResponse *reply)
 {
-    session->live_workers = reply->live_workers;
+    if (session->resting == session->rest_told)
+        session->live_workers = reply->live_workers;
     session->draining = session->draining || reply->draining;
     heartbeat_again(session, now_ms);
     if (reply->generation == session->hello->generation)

@@ -251,11 +251,11 @@ static sg_status wait_until_alone(sg_trainer *t, sg_client *client, sg_error *er
     for (uint32_t round = 0;; round++) {
         sg_client_info info;
         sg_client_get_info(client, &info);
-        if (info.live_workers <= 1)
+        if (info.live_workers == 1)
             return pull_newest(t, client, err);
         if (is_stopped(t))
-            return sg_error_set(err, SG_CANCELLED, "stopped while %u other workers finished", info.live_workers - 1);
-        if (sg_clock_ms() - logged_ms >= t->options.config->warn_after_ms) {
+            return sg_error_set(err, SG_CANCELLED, "stopped while other workers finished");
+        if (info.live_workers > 0 && sg_clock_ms() - logged_ms >= t->options.config->warn_after_ms) {
             logged_ms = sg_clock_ms();
             sg_log_warn(t->options.log, "waiting", "for=\"%u other workers to finish\"", info.live_workers - 1);
         }

@@ -209,7 +209,7 @@ SG_API void sg_op_cancel(sg_op *op);
 
 typedef struct sg_client_info {
     uint64_t incarnation, generation;
-    uint32_t live_workers; /* as of the last heartbeat, this one included */
+    uint32_t live_workers; /* as of the last heartbeat, this one included; 0: none was answered since sg_client_rest */
     uint32_t n_ps;
     bool sync;        /* false: async or ssp */
     const char *mode; /* "sync", "async" or "ssp"; static storage */
