@@ -221,19 +221,23 @@ Test(ps, a_pull_that_waits_is_answered_at_its_deadline_with_whom_it_waits_for)
 Test(ps, a_failed_job_ends_the_pulls_that_wait_and_the_ps_with_the_same_words)
 {
     job j;
-    job_start(&j, "lease_ms: 600\npark_ms: 200\nshutdown_grace_ms: 5000\non_worker_loss: abort\n");
+    job_start(&j, "lease_ms: 2000\npark_ms: 500\nshutdown_grace_ms: 4000\non_worker_loss: abort\n");
+    wire_worker other; /* nobody sends heartbeats; worker 0 is lost first, and this one is to be told, however late */
+    wire_worker_join(&other, 1, sg_ps_address(j.ps.ps), "test");
+    wire_worker_declare(&other, 0);
     wire_call call;
     sg_status status = SG_WAITING;
-    for (int i = 0; status == SG_WAITING; i++) { /* and no heartbeat */
+    for (int i = 0; status == SG_WAITING; i++) {
         if (i > 0)
             wire_call_deinit(&call);
-        wire_worker_start_pull(&j.worker, &call, 0, 1, 20000);
+        wire_worker_start_pull(&other, &call, 0, 1, 20000);
         status = wire_call_wait(&call);
     }
     cr_assert_eq(status, SG_PEER_LOST, "%s: %s", sg_status_name(status), call.error.message);
     cr_assert_not_null(strstr(call.error.message, "worker 0"), "%s", call.error.message);
     join(&j.ps, SG_PEER_LOST, call.error.message);
     wire_call_deinit(&call);
+    wire_worker_deinit(&other);
     job_end(&j);
 }
 

@@ -10,10 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/folder.h"
 #include "worker/train/summary.h"
+
+#define LOCK_TRIES 20 /* a second */
 
 /* Removes the plain files in run_dir/name; folders in it, should there be any, are somebody else's. */
 static void remove_files(const char *run_dir, const char *name)
@@ -30,6 +33,19 @@ static void remove_files(const char *run_dir, const char *name)
     free(folder);
 }
 
+/* A run that was killed while it started a process has the lock for a moment longer, through that process. */
+static bool take(int fd)
+{
+    const struct timespec pause = {.tv_nsec = 50000000}; /* 50 ms */
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (i > 0)
+            nanosleep(&pause, NULL);
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* The lock's file holds the process id of the run that has it, for the message to the next. */
 static sg_status lock(const char *path, const char *run_dir, int *lock_fd, sg_error *err)
 {
@@ -37,7 +53,7 @@ static sg_status lock(const char *path, const char *run_dir, int *lock_fd, sg_er
     if (fd < 0)
         return sg_error_set(err, SG_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
     char holder[32] = "";
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (!take(fd)) {
         ssize_t n = pread(fd, holder, sizeof(holder) - 1, 0);
         holder[n > 0 ? n : 0] = '\0';
         holder[strcspn(holder, "\n")] = '\0';
