@@ -108,6 +108,7 @@ Test(status_query, a_request_is_repeated_word_for_word_until_it_is_answered_what
     script_init(&s, answers, SG_ARRAY_LEN(answers));
     sg_error err;
     cr_assert_eq(ask(&s, UINT64_MAX, &err), SG_OK, "%s", err.message);
+    server_end(&s); /* its threads have done with the script */
     cr_assert_eq(s.n_calls, SG_ARRAY_LEN(answers));
     for (size_t i = 0; i < s.n_calls; i++)
         cr_assert_eq(s.ids[i], 42);
@@ -122,6 +123,7 @@ Test(status_query, a_refusal_is_not_asked_again)
     script_init(&s, answers, SG_ARRAY_LEN(answers));
     sg_error err;
     cr_assert_eq(ask(&s, UINT64_MAX, &err), SG_CONFIG);
+    server_end(&s);
     cr_assert_eq(s.n_calls, 2);
     script_deinit(&s);
 }
