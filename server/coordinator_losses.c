@@ -217,8 +217,10 @@ static uint64_t first_iteration(sg_coordinator *c, const sg_coordinator_loss *lo
 static void replace(sg_coordinator *c, const sg_coordinator_loss *loss)
 {
     uint64_t first = first_iteration(c, loss);
-    sg_coordinator_steps_excuse_before(c, &loss->life, loss->lacking, first);
     uint32_t index = loss->life.worker;
+    sg_coordinator_steps_excuse_before(c, &loss->life, loss->lacking, first);
+    for (uint32_t group = 0; group < c->n_groups; group++) /* a part of any of them may have come from the lost one */
+        sg_coordinator_steps_begun(c, group, index, c->groups[group].next_step);
     sg_coordinator_worker *worker = &c->workers[index];
     worker->member = true;
     worker->member_from = first;

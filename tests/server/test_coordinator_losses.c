@@ -256,3 +256,28 @@ Test(coordinator_losses, a_hello_after_an_incarnation_is_let_in_only_while_the_i
     rig_failed(rig_hello_with(&r, &request), SG_FENCED, "has taken the index of this process");
     rig_deinit(&r);
 }
+
+/* The lost life had pushed a part of step 0 of the second group, which therefore closes; the next leaves before it. */
+Test(coordinator_losses, wait_the_last_checkpoint_has_what_the_lost_life_may_have_pushed)
+{
+    static const char *const settings[] = {"checkpoint.dir=/somewhere", "workers=1", "on_worker_loss=wait", NULL};
+    rig r;
+    uint64_t worker;
+    rig_init(&r, settings);
+    rig_start(&r, 1, &worker);
+    rig_complete(&r, 0);
+    rig_granted(rig_ticket(&r, worker, 0, 0, 0));
+    rig_granted(rig_ticket(&r, worker, 1, 0, 0));
+    Shardgrad__V1__Lacking lacking[2] = {SHARDGRAD__V1__LACKING__INIT, SHARDGRAD__V1__LACKING__INIT};
+    Shardgrad__V1__Lacking *list[2] = {&lacking[0], &lacking[1]};
+    lacking[1].group = 1;
+    r.acknowledgement[0].lacking = list;
+    r.acknowledgement[0].n_lacking = 2;
+    uint64_t again = rig_join(&r, 0, 2000);
+    rig_declare(&r, again);
+    cr_assert_eq(rig_granted(rig_ticket(&r, again, 0, 0, 0))->step->step, 0);
+    rig_leave(&r, again, 1);
+    cr_assert_eq(rig_cut(&r)->steps[0], 1);
+    cr_assert_eq(rig_cut(&r)->steps[1], 1);
+    rig_deinit(&r);
+}

@@ -113,6 +113,16 @@ static void cancel_calls(sim *s, const sim_worker *worker, uint64_t task)
     }
 }
 
+/* A push of it that was lost is not sent again. It may yet arrive: the goodbye fences it. */
+static void give_up_lost(sim *s, const sim_worker *worker, uint64_t task)
+{
+    for (const sim_call *call = s->calls; call != NULL; call = call->next) {
+        if (call->sender == SIM_FROM_WORKER && call->from == worker->number && call->task == task && call->settled &&
+            call->body->descriptor == &shardgrad__v1__push_request__descriptor)
+            sim_oracle_cancelled(s, call);
+    }
+}
+
 static void take_data(sim *s, sim_worker *worker, const sim_call *call, const ProtobufCMessage *reply,
                       const float *data)
 {
@@ -175,6 +185,8 @@ static void come_again(sim *s, sim_worker *worker, const sg_session_action *acti
 static void done(sim *s, sim_worker *worker, const sg_session_action *action)
 {
     cancel_calls(s, worker, action->task);
+    if (action->status == SG_CANCELLED)
+        give_up_lost(s, worker, action->task);
     sim_trace(s, "worker %u (process %u): task %" PRIu64 " done: %s %s", worker->index, worker->number, action->task,
               sg_status_name(action->status), action->text == NULL ? "" : action->text);
     if (worker->phase == SIM_LEAVING) {
