@@ -19,8 +19,8 @@ static sg_status variable_check(const sg_client *client, const sg_step *step, ui
 }
 
 /* With the lock held: the slices of these variables, freed by sg_pool_free. */
-static sg_status slices_of(const sg_client *client, const sg_step *step, const uint32_t *variables, size_t n,
-                           uint32_t **slices, size_t *n_slices, sg_error *err)
+static sg_status slices_of_variables(const sg_client *client, const sg_step *step, const uint32_t *variables, size_t n,
+                                     uint32_t **slices, size_t *n_slices, sg_error *err)
 {
     const sg_plan *plan = sg_session_plan(client->session);
     if (n > plan->n_variables)
@@ -90,6 +90,20 @@ static sg_status slices_of_ranges(const sg_client *client, const sg_step *step, 
     return SG_OK;
 }
 
+/* Whole variables, or parts of them: one of the lists is NULL. */
+typedef struct pieces {
+    const uint32_t *variables;
+    const sg_range *ranges;
+    size_t n; /* in the list */
+} pieces;
+
+static sg_status slices_of(const sg_client *client, const sg_step *step, const pieces *p, uint32_t **slices,
+                           size_t *n_slices, sg_error *err)
+{
+    return p->ranges != NULL ? slices_of_ranges(client, step, p->ranges, p->n, slices, n_slices, err)
+                             : slices_of_variables(client, step, p->variables, p->n, slices, n_slices, err);
+}
+
 /* What the caller says of a step that it sends in pieces is kept for the report when the next one begins. */
 static void step_note(sg_client *client, const sg_step *step)
 {
@@ -98,69 +112,47 @@ static void step_note(sg_client *client, const sg_step *step)
         group->step = *step;
 }
 
-/* With the lock held, which it gives back; status: of what was checked so far. Takes the slices. */
-static sg_status send_end(sg_client *client, const sg_step *step, sg_status status, sg_client_push_fn push,
-                          uint32_t *slices, size_t n_slices, sg_op **op, sg_error *err)
+/* push: what sends them; NULL: they are pulled. */
+static sg_status begin(sg_client *client, const sg_step *step, const pieces *p, sg_client_push_fn push, sg_op **op,
+                       sg_error *err)
 {
+    uint32_t *slices = NULL;
+    size_t n = 0;
+    sg_client_lock(client);
+    sg_status status = sg_client_step_check(client, step, err);
     if (status == SG_OK)
-        status = sg_client_push_begin(client, push, step, step->examples, slices, n_slices, op, err);
+        status = slices_of(client, step, p, &slices, &n, err);
+    if (status == SG_OK && push != NULL)
+        status = sg_client_push_begin(client, push, step, step->examples, slices, n, op, err);
+    else if (status == SG_OK)
+        *op = sg_client_pull_begin(client, step->group, step->number + 1, slices, n);
     if (status == SG_OK)
         step_note(client, step);
     sg_client_unlock(client);
     sg_pool_free(slices);
     return status;
-}
-
-static sg_status send_begin(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
-                            sg_client_push_fn push, sg_op **op, sg_error *err)
-{
-    uint32_t *slices = NULL;
-    size_t n_slices = 0;
-    sg_client_lock(client);
-    sg_status status = sg_client_step_check(client, step, err);
-    if (status == SG_OK)
-        status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
-    return send_end(client, step, status, push, slices, n_slices, op, err);
 }
 
 sg_status sg_client_push(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
                          sg_op **op, sg_error *err)
 {
-    return send_begin(client, step, variables, n_variables, sg_session_push, op, err);
+    return begin(client, step, &(pieces){.variables = variables, .n = n_variables}, sg_session_push, op, err);
 }
 
 sg_status sg_client_push_pull(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
                               sg_op **op, sg_error *err)
 {
-    return send_begin(client, step, variables, n_variables, sg_session_push_pull, op, err);
+    return begin(client, step, &(pieces){.variables = variables, .n = n_variables}, sg_session_push_pull, op, err);
 }
 
 sg_status sg_client_push_pull_ranges(sg_client *client, const sg_step *step, const sg_range *ranges, size_t n_ranges,
                                      sg_op **op, sg_error *err)
 {
-    uint32_t *slices = NULL;
-    size_t n_slices = 0;
-    sg_client_lock(client);
-    sg_status status = sg_client_step_check(client, step, err);
-    if (status == SG_OK)
-        status = slices_of_ranges(client, step, ranges, n_ranges, &slices, &n_slices, err);
-    return send_end(client, step, status, sg_session_push_pull, slices, n_slices, op, err);
+    return begin(client, step, &(pieces){.ranges = ranges, .n = n_ranges}, sg_session_push_pull, op, err);
 }
 
 sg_status sg_client_pull(sg_client *client, const sg_step *step, const uint32_t *variables, size_t n_variables,
                          sg_op **op, sg_error *err)
 {
-    uint32_t *slices = NULL;
-    size_t n_slices = 0;
-    sg_client_lock(client);
-    sg_status status = sg_client_step_check(client, step, err);
-    if (status == SG_OK)
-        status = slices_of(client, step, variables, n_variables, &slices, &n_slices, err);
-    if (status == SG_OK) {
-        *op = sg_client_pull_begin(client, step->group, step->number + 1, slices, n_slices);
-        step_note(client, step);
-    }
-    sg_client_unlock(client);
-    sg_pool_free(slices);
-    return status;
+    return begin(client, step, &(pieces){.variables = variables, .n = n_variables}, NULL, op, err);
 }

@@ -41,9 +41,8 @@ sg_tensor *sg_mean_forward(sg_tape *tape, sg_tensor *x);
 sg_tensor *sg_reshape_forward(sg_tape *tape, sg_tensor *x, uint32_t rank, const uint64_t *shape);
 sg_tensor *sg_flatten_forward(sg_tape *tape, sg_tensor *x);
 
-/* The way back of a convolution: weight[channels, outputs / groups, height, width], result [images, outputs, (height -
- * 1)
- * * stride + weight's height - 2 * padding, ...]. As PyTorch's, without output padding. */
+/* The way back of a convolution: weight[channels, outputs / groups, height, width], result [images, outputs,
+ * (height - 1) * stride + weight's height - 2 * padding, ...]. As PyTorch's, without output padding. */
 sg_tensor *sg_conv2d_transpose_forward(sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias,
                                        sg_conv2d_options options);
 /* Each element becomes a square of factor x factor. */
