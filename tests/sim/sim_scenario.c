@@ -462,14 +462,6 @@ static bool was_over(const sim *s, const sim_fault *fault)
     return false;
 }
 
-/* Before anything was trained again others came with nothing to do, as many as at first, and went: that is the end of a
- * job, and a coordinator that was started anew does not know that somebody was yet to come again. */
-static bool was_ended_by_others(const sim *s, const sim_fault *fault, const sim_worker *worker)
-{
-    return fault->target == 0 && s->job_ended && s->job_status == SG_OK && !s->steps[0][0].handed_out &&
-           worker->status == SG_STOPPED;
-}
-
 /* It is as if nothing had been: everybody does its quota, and the job ends well. One that had left, or was about to,
  * and whose last steps were lost with the ps, does not come again. */
 static void judge_recovered(sim *s, const sim_fault *fault)
@@ -486,10 +478,8 @@ static void judge_recovered(sim *s, const sim_fault *fault)
         bool waited = fault->target == 0 && worker->status == SG_TIMEOUT &&
                       (strstr(worker->text, "waiting for worker ") != NULL || names(worker->text, "ps", 0));
         /* One who joined late and was let go on without: the job was over before it came again. */
-        bool missed = s->job_ended && (worker->status == SG_STOPPED ||
-                                       (worker->status == SG_PEER_LOST && names(worker->text, "ps", 0)));
-        if (worker->status != SG_OK && !waited && !missed && !ended_beside_it(worker) &&
-            !was_ended_by_others(s, fault, worker))
+        bool missed = s->job_ended && worker->status == SG_PEER_LOST && names(worker->text, "ps", 0);
+        if (worker->status != SG_OK && !waited && !missed && !ended_beside_it(worker))
             sim_fail(s, "ps %" PRIu32 " was started anew and worker %" PRIu32 " ended with %s: %s", fault->target,
                      worker->index, sg_status_name(worker->status), worker->text);
     }
