@@ -3,10 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/status.h"
-#include "worker/models/model.h"
-#include "worker/nn/initializer.h"
-#include "worker/nn/layers.h"
+#include "model_fixture.h"
 
 TestSuite(layers_model, .timeout = 60);
 
@@ -27,35 +24,15 @@ static sg_model_options options_of(const char *name, const char *const *layers, 
 static sg_model *make(const char *name, const char *const *layers, size_t n_layers)
 {
     const sg_model_options options = options_of(name, layers, n_layers);
-    sg_error err = {0};
-    sg_model *model = NULL;
-    cr_assert(sg_model_create(&options, &model, &err) == SG_OK, "%s", err.message);
-    sg_model_initialize(model, 1);
-    return model;
-}
-
-static size_t n_elems_of(const sg_variable *v)
-{
-    size_t n = 1;
-    for (uint32_t i = 0; i < v->rank; i++)
-        n *= v->shape[i];
-    return n;
+    return sg_fixture_model(&options);
 }
 
 static double step(sg_model *model)
 {
-    static float x[n_rows * inputs];
-    static const uint32_t labels[n_rows] = {3, 1, 9, 0, 7};
-    sg_initializer_uniform(9, "x", 1, 0, SG_ARRAY_LEN(x), x);
-    sg_error err = {0};
     sg_tape *tape = sg_tape_create(sg_kernel_cpu());
-    sg_tape_begin(tape);
-    sg_tensor *logits = sg_model_forward(model, tape, x, n_rows);
-    sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, labels, n_rows);
-    cr_assert(sg_tape_backward(tape, loss, &err) == SG_OK, "%s", err.message);
-    const double value = sg_tape_get(tape, loss, 0);
+    const double loss = sg_fixture_step(model, tape, 0, n_rows);
     sg_tape_destroy(tape);
-    return value;
+    return loss;
 }
 
 static const char *const lenet[] = {"conv2d 20 window 5 padding 2",
@@ -80,11 +57,11 @@ Test(layers_model, lenet_told_layer_by_layer_is_lenet)
         const sg_variable *a = &told->variables[i], *b = &built->variables[i];
         cr_assert_str_eq(a->name, names[i]);
         cr_assert(a->rank == b->rank && memcmp(a->shape, b->shape, a->rank * sizeof(uint64_t)) == 0, "%s", a->name);
-        memcpy(a->value, b->value, n_elems_of(a) * sizeof(float));
+        memcpy(a->value, b->value, sg_fixture_n_elems(a) * sizeof(float));
     }
     cr_assert_float_eq(step(told), step(built), 1e-6);
     for (size_t i = 0; i < told->n_variables; i++)
-        for (size_t e = 0; e < n_elems_of(&told->variables[i]); e++)
+        for (size_t e = 0; e < sg_fixture_n_elems(&told->variables[i]); e++)
             cr_assert_float_eq(told->variables[i].gradient[e], built->variables[i].gradient[e], 1e-6F);
     sg_model_destroy(told);
     sg_model_destroy(built);
@@ -106,7 +83,7 @@ Test(layers_model, every_kind_of_layer_computes)
     cr_assert(loss > 1 && loss < 5, "%g", loss);
     for (size_t i = 0; i < model->n_variables; i++) {
         bool any = false;
-        for (size_t e = 0; e < n_elems_of(&model->variables[i]); e++)
+        for (size_t e = 0; e < sg_fixture_n_elems(&model->variables[i]); e++)
             any = any || model->variables[i].gradient[e] != 0;
         cr_assert(any, "%s has no gradient", model->variables[i].name);
     }
@@ -117,7 +94,8 @@ Test(layers_model, initial_values_depend_on_the_seed_alone)
 {
     sg_model *a = make("layers", lenet, SG_ARRAY_LEN(lenet)), *b = make("layers", lenet, SG_ARRAY_LEN(lenet));
     for (size_t i = 0; i < a->n_variables; i++)
-        cr_assert_arr_eq(a->variables[i].value, b->variables[i].value, n_elems_of(&a->variables[i]) * sizeof(float));
+        cr_assert_arr_eq(a->variables[i].value, b->variables[i].value,
+                         sg_fixture_n_elems(&a->variables[i]) * sizeof(float));
     sg_model_destroy(a);
     sg_model_destroy(b);
 }

@@ -1,52 +1,22 @@
 /* tests/nn/test_model.c - the built-in models: variables, initial values, gradients, memory. */
 #include <criterion/criterion.h>
-#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/status.h"
-#include "worker/models/model.h"
+#include "model_fixture.h"
 #include "worker/nn/initializer.h"
 #include "worker/nn/layers.h"
 
 TestSuite(model, .timeout = 20);
 
-enum { inputs = 30, classes = 4, max_rows = 16 };
+enum { inputs = 30, classes = 4, max_rows = SG_FIXTURE_MAX_ROWS };
 
 static sg_model *make_mlp(void)
 {
     static const uint64_t hidden[] = {20, 10};
     sg_model_options options = {.name = "mlp", .hidden = hidden, .n_hidden = 2, .inputs = inputs, .classes = classes};
-    sg_error err = {0};
-    sg_model *model = NULL;
-    cr_assert(sg_model_create(&options, &model, &err) == SG_OK, "%s", err.message);
-    sg_model_initialize(model, 1);
-    return model;
-}
-
-static size_t n_elems_of(const sg_variable *v)
-{
-    return v->shape[0] * (v->rank == 2 ? v->shape[1] : 1);
-}
-
-/* Forward and backward over rows [first, first + n_rows) of fixed noise; the loss. */
-static double step_on(sg_model *model, sg_tape *tape, size_t first, size_t n_rows)
-{
-    static float x[max_rows * inputs];
-    static const uint32_t labels[max_rows] = {3, 1, 2, 0, 1, 2, 3, 3, 0, 1, 2, 2, 2, 0, 1, 1};
-    sg_initializer_uniform(9, "x", 1, 0, SG_ARRAY_LEN(x), x);
-    sg_error err = {0};
-    sg_tape_begin(tape);
-    sg_tensor *logits = sg_model_forward(model, tape, x + first * inputs, n_rows);
-    sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, labels + first, n_rows);
-    cr_assert(sg_tape_backward(tape, loss, &err) == SG_OK, "%s", err.message);
-    return sg_tape_get(tape, loss, 0);
-}
-
-static double step(sg_model *model, sg_tape *tape, size_t n_rows)
-{
-    return step_on(model, tape, 0, n_rows);
+    return sg_fixture_model(&options);
 }
 
 Test(model, an_mlp_declares_weight_and_bias_of_each_layer_in_order)
@@ -72,7 +42,7 @@ Test(model, initial_values_depend_on_the_seed_alone)
 {
     sg_model *a = make_mlp();
     sg_model *b = make_mlp();
-    size_t n = n_elems_of(&a->variables[0]);
+    size_t n = sg_fixture_n_elems(&a->variables[0]);
     cr_assert(memcmp(a->variables[0].value, b->variables[0].value, n * sizeof(float)) == 0);
     float limit = sg_initializer_he_limit(inputs);
     float largest = 0;
@@ -93,16 +63,16 @@ Test(model, gradients_of_a_batch_are_the_weighted_mean_of_those_of_its_parts)
     sg_model *model = make_mlp();
     sg_tape *tape = sg_tape_create(sg_kernel_cpu());
     const sg_variable *v = &model->variables[0];
-    size_t n = n_elems_of(v);
+    size_t n = sg_fixture_n_elems(v);
     double *mean = sg_xcalloc(n, sizeof *mean);
     static const size_t begins[] = {0, cut, max_rows};
     for (size_t part = 0; part < 2; part++) {
         size_t n_rows = begins[part + 1] - begins[part];
-        step_on(model, tape, begins[part], n_rows);
+        sg_fixture_step(model, tape, begins[part], n_rows);
         for (size_t i = 0; i < n; i++)
             mean[i] += (double)v->gradient[i] * (double)n_rows / max_rows;
     }
-    step(model, tape, max_rows);
+    sg_fixture_step(model, tape, 0, max_rows);
     double largest = 0;
     for (size_t i = 0; i < n; i++) {
         cr_assert_float_eq(v->gradient[i], mean[i], 1e-6, "element %zu", i);
@@ -117,56 +87,21 @@ Test(model, gradients_of_a_batch_are_the_weighted_mean_of_those_of_its_parts)
 Test(model, the_cpu_table_gives_the_gradients_of_the_plain_loops)
 {
     sg_model *model = make_mlp();
-    sg_tape *ref = sg_tape_create(sg_kernel_ref_float());
-    sg_tape *cpu = sg_tape_create(sg_kernel_cpu());
-    float *kept[6];
-    double loss = step(model, ref, max_rows);
-    for (size_t i = 0; i < model->n_variables; i++) {
-        size_t n_bytes = n_elems_of(&model->variables[i]) * sizeof(float);
-        kept[i] = memcpy(sg_xcalloc(1, n_bytes), model->variables[i].gradient, n_bytes);
-    }
-    cr_assert_float_eq(step(model, cpu, max_rows), loss, 1e-5);
-    for (size_t i = 0; i < model->n_variables; i++) {
-        for (size_t e = 0; e < n_elems_of(&model->variables[i]); e++)
-            cr_assert_float_eq(model->variables[i].gradient[e], kept[i][e], 1e-5, "variable %zu, element %zu", i, e);
-        free(kept[i]);
-    }
-    sg_tape_destroy(ref);
-    sg_tape_destroy(cpu);
+    sg_fixture_check_tables(model, max_rows);
     sg_model_destroy(model);
 }
 
 Test(model, steps_of_known_size_allocate_nothing)
 {
-    sg_kernel_cpu_set_threads(1);
     sg_model *model = make_mlp();
-    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
-    for (size_t i = 0; i < 3; i++)
-        step(model, tape, max_rows);
-    uint64_t blocks = sg_tape_get_stats(tape).allocations;
-    size_t in_use = mallinfo2().uordblks;
-    for (size_t i = 0; i < 20; i++)
-        step(model, tape, i % 5 == 4 ? 3 : max_rows); /* a short last batch now and then */
-    cr_assert(sg_tape_get_stats(tape).allocations == blocks);
-    cr_assert(mallinfo2().uordblks == in_use, "the heap grew");
-    sg_tape_destroy(tape);
+    sg_fixture_check_steady(model, max_rows);
     sg_model_destroy(model);
 }
 
 Test(model, following_the_gradient_lowers_the_loss)
 {
     sg_model *model = make_mlp();
-    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
-    double first = step(model, tape, max_rows);
-    for (size_t s = 0; s < 200; s++) {
-        for (size_t i = 0; i < model->n_variables; i++)
-            for (size_t e = 0; e < n_elems_of(&model->variables[i]); e++)
-                model->variables[i].value[e] -= 0.1F * model->variables[i].gradient[e];
-        step(model, tape, max_rows);
-    }
-    double last = step(model, tape, max_rows);
-    cr_assert(last < 0.05 * first, "from %g to %g", first, last);
-    sg_tape_destroy(tape);
+    sg_fixture_check_learning(model, max_rows, 0.1F, 200);
     sg_model_destroy(model);
 }
 
@@ -200,7 +135,7 @@ typedef struct reads {
 
 static void bring(const sg_variable *v)
 {
-    for (size_t i = 0; i < n_elems_of(v); i++)
+    for (size_t i = 0; i < sg_fixture_n_elems(v); i++)
         v->value[i] = 0.01F * (float)(i % 7);
 }
 
@@ -267,7 +202,7 @@ static void step_square(sg_model *model, const sg_model *from)
     sg_error err = {0};
     for (size_t i = 0; i < model->n_variables && model != from; i++)
         memcpy(model->variables[i].value, from->variables[i % 2].value,
-               n_elems_of(&from->variables[i % 2]) * sizeof(float));
+               sg_fixture_n_elems(&from->variables[i % 2]) * sizeof(float));
     sg_tape *tape = sg_tape_create(sg_kernel_cpu());
     for (size_t i = 0; i < 2; i++) { /* of the first pass nothing is left */
         sg_tape_begin(tape);
@@ -291,7 +226,7 @@ Test(model, layers_that_share_a_variable_add_up_in_its_gradient)
     step_square(apart, shared);
     step_square(shared, shared);
     for (size_t v = 0; v < 2; v++)
-        for (size_t i = 0; i < n_elems_of(&shared->variables[v]); i++)
+        for (size_t i = 0; i < sg_fixture_n_elems(&shared->variables[v]); i++)
             cr_assert_float_eq(shared->variables[v].gradient[i],
                                apart->variables[v].gradient[i] + apart->variables[v + 2].gradient[i], 1e-6F);
     sg_model_destroy(shared);
