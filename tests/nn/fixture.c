@@ -69,3 +69,12 @@ sg_tensor *sg_fixture_loss(sg_tape *tape, sg_tensor *x)
     sg_tensor *b = sg_tape_input(tape, bias, 1, (uint64_t[]){classes});
     return sg_softmax_cross_entropy_forward(tape, sg_dense_forward(tape, row, w, b, SG_DENSE_LINEAR), &label, 1);
 }
+
+void sg_fixture_expect_error(sg_tape *tape, const sg_tensor *made, const char *want)
+{
+    sg_error err = {0};
+    cr_assert_null(made);
+    cr_assert(sg_tape_check(tape, &err) == SG_INVALID);
+    cr_assert_str_eq(err.message, want);
+    sg_tape_begin(tape);
+}

@@ -20,4 +20,7 @@ void sg_fixture_check_gradient(sg_fixture_pass pass, void *user, double *values,
 #define SG_FIXTURE_MAX 2048u
 sg_tensor *sg_fixture_loss(sg_tape *tape, sg_tensor *x);
 
+/* That the layer made nothing and the tape says `want`; begins another pass. */
+void sg_fixture_expect_error(sg_tape *tape, const sg_tensor *made, const char *want);
+
 #endif

@@ -191,15 +191,6 @@ Test(image_layers, no_images_give_no_output_and_zero_gradients)
     }
 }
 
-static void expect_error(sg_tape *tape, const sg_tensor *made, const char *want)
-{
-    sg_error err = {0};
-    cr_assert_null(made);
-    cr_assert(sg_tape_check(tape, &err) == SG_INVALID);
-    cr_assert_str_eq(err.message, want);
-    sg_tape_begin(tape);
-}
-
 static sg_tensor *zeros(sg_tape *tape, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
     static const double values[1024];
@@ -212,18 +203,20 @@ Test(image_layers, what_does_not_fit_is_told_with_all_shapes)
     sg_tape_begin(tape);
     sg_tensor *y = sg_conv2d_forward(tape, zeros(tape, 2, 3, 6, 6), zeros(tape, 4, 2, 3, 3), NULL,
                                      (sg_conv2d_options){.padding = 1});
-    expect_error(tape, y,
-                 "conv2d: input [2, 3, 6, 6], weight [4, 2, 3, 3], bias none, stride 1, padding 1, groups 1; wanted "
-                 "[images, channels, height, width], [outputs, channels / groups, height, width] that fits into the "
-                 "padded input, [outputs]");
+    sg_fixture_expect_error(
+        tape, y,
+        "conv2d: input [2, 3, 6, 6], weight [4, 2, 3, 3], bias none, stride 1, padding 1, groups 1; wanted "
+        "[images, channels, height, width], [outputs, channels / groups, height, width] that fits into the "
+        "padded input, [outputs]");
     y = sg_max_pool_forward(tape, zeros(tape, 1, 1, 3, 3), (sg_pool_options){.window = 4});
-    expect_error(tape, y,
-                 "max_pool: input [1, 1, 3, 3], window 4, stride 4, padding 0; wanted [images, channels, height, "
-                 "width], a window of 1 to 15 that fits into it, and padding of at most half of that");
+    sg_fixture_expect_error(
+        tape, y,
+        "max_pool: input [1, 1, 3, 3], window 4, stride 4, padding 0; wanted [images, channels, height, "
+        "width], a window of 1 to 15 that fits into it, and padding of at most half of that");
     y = sg_reshape_forward(tape, zeros(tape, 1, 1, 3, 3), 2, (uint64_t[]){2, 5});
-    expect_error(tape, y, "reshape: [1, 1, 3, 3] to [2, 5]; wanted as many elements");
+    sg_fixture_expect_error(tape, y, "reshape: [1, 1, 3, 3] to [2, 5]; wanted as many elements");
     y = sg_global_average_pool_forward(tape, sg_flatten_forward(tape, zeros(tape, 1, 1, 3, 3)));
-    expect_error(tape, y, "global_average_pool: input [1, 9]; wanted [images, channels, height, width]");
+    sg_fixture_expect_error(tape, y, "global_average_pool: input [1, 9]; wanted [images, channels, height, width]");
     sg_tape_destroy(tape);
 }
 

@@ -345,15 +345,6 @@ Test(more_layers, dropout_keeps_the_mean_and_repeats_itself)
     sg_tape_destroy(tape);
 }
 
-static void expect_error(sg_tape *tape, const sg_tensor *made, const char *want)
-{
-    sg_error err = {0};
-    cr_assert_null(made);
-    cr_assert(sg_tape_check(tape, &err) == SG_INVALID);
-    cr_assert_str_eq(err.message, want);
-    sg_tape_begin(tape);
-}
-
 static sg_tensor *zeros(sg_tape *tape, uint32_t rank, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
     static const double values[1024];
@@ -365,36 +356,38 @@ Test(more_layers, what_does_not_fit_is_told)
     sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
     sg_tape_begin(tape);
     sg_tensor *a = zeros(tape, 2, 3, 4, 0, 0), *b = zeros(tape, 2, 4, 3, 0, 0);
-    expect_error(tape, sg_add_forward(tape, a, b), "add: [3, 4] and [4, 3]; wanted the same shape twice");
+    sg_fixture_expect_error(tape, sg_add_forward(tape, a, b), "add: [3, 4] and [4, 3]; wanted the same shape twice");
     a = zeros(tape, 2, 3, 4, 0, 0), b = zeros(tape, 2, 4, 3, 0, 0);
-    expect_error(tape, sg_concat_forward(tape, (sg_tensor *const[]){a, b}, 2, 1),
-                 "concat: [3, 4] and [4, 3] along axis 1; wanted the same shape but for that");
-    expect_error(tape, sg_concat_forward(tape, NULL, 0, 1), "concat: no tensors");
-    expect_error(tape, sg_slice_forward(tape, zeros(tape, 2, 3, 4, 0, 0), 1, 2, UINT64_MAX),
-                 "slice: 18446744073709551615 from 2 on along axis 1 of [3, 4]; wanted a part of it");
-    expect_error(tape, sg_dropout_forward(tape, zeros(tape, 2, 3, 4, 0, 0), 1, 0, 0),
-                 "dropout: rate 1; wanted 0 or more, and less than 1");
-    expect_error(tape, sg_embedding_forward(tape, zeros(tape, 2, 3, 4, 0, 0), (uint32_t[]){2, 3}, 2),
-                 "embedding: number 3 in place 1; the table has 3 rows, from 0");
-    expect_error(tape, sg_upsample_nearest_forward(tape, zeros(tape, 4, 1, 1, 2, 2), 0),
-                 "upsample_nearest: input [1, 1, 2, 2], factor 0; wanted [images, channels, height, width] and at "
-                 "least 1");
+    sg_fixture_expect_error(tape, sg_concat_forward(tape, (sg_tensor *const[]){a, b}, 2, 1),
+                            "concat: [3, 4] and [4, 3] along axis 1; wanted the same shape but for that");
+    sg_fixture_expect_error(tape, sg_concat_forward(tape, NULL, 0, 1), "concat: no tensors");
+    sg_fixture_expect_error(tape, sg_slice_forward(tape, zeros(tape, 2, 3, 4, 0, 0), 1, 2, UINT64_MAX),
+                            "slice: 18446744073709551615 from 2 on along axis 1 of [3, 4]; wanted a part of it");
+    sg_fixture_expect_error(tape, sg_dropout_forward(tape, zeros(tape, 2, 3, 4, 0, 0), 1, 0, 0),
+                            "dropout: rate 1; wanted 0 or more, and less than 1");
+    sg_fixture_expect_error(tape, sg_embedding_forward(tape, zeros(tape, 2, 3, 4, 0, 0), (uint32_t[]){2, 3}, 2),
+                            "embedding: number 3 in place 1; the table has 3 rows, from 0");
+    sg_fixture_expect_error(
+        tape, sg_upsample_nearest_forward(tape, zeros(tape, 4, 1, 1, 2, 2), 0),
+        "upsample_nearest: input [1, 1, 2, 2], factor 0; wanted [images, channels, height, width] and at "
+        "least 1");
     a = zeros(tape, 1, 3, 0, 0, 0);
-    expect_error(tape, sg_layer_norm_forward(tape, zeros(tape, 2, 3, 4, 0, 0), a, a, 0),
-                 "layer_norm: input [3, 4], gamma [3], beta [3]; wanted [..., n], [n], [n]");
+    sg_fixture_expect_error(tape, sg_layer_norm_forward(tape, zeros(tape, 2, 3, 4, 0, 0), a, a, 0),
+                            "layer_norm: input [3, 4], gamma [3], beta [3]; wanted [..., n], [n], [n]");
     a = zeros(tape, 1, 3, 0, 0, 0);
-    expect_error(tape, sg_batch_norm_forward(tape, zeros(tape, 2, 3, 4, 0, 0), a, a, a, a, (sg_batch_norm_options){0}),
-                 "batch_norm: input [3, 4], gamma [3], beta [3], mean [3], variance [3]; wanted [images, channels, "
-                 "height, width] or [rows, channels], and four times [channels]");
-    expect_error(
+    sg_fixture_expect_error(
+        tape, sg_batch_norm_forward(tape, zeros(tape, 2, 3, 4, 0, 0), a, a, a, a, (sg_batch_norm_options){0}),
+        "batch_norm: input [3, 4], gamma [3], beta [3], mean [3], variance [3]; wanted [images, channels, "
+        "height, width] or [rows, channels], and four times [channels]");
+    sg_fixture_expect_error(
         tape,
         sg_conv2d_transpose_forward(tape, zeros(tape, 4, 1, 2, 1, 1), zeros(tape, 4, 2, 1, 2, 2), NULL,
                                     (sg_conv2d_options){.padding = 1}),
         "conv2d_transpose: input [1, 2, 1, 1], weight [2, 1, 2, 2], bias none, stride 1, padding 1, groups 1; "
         "wanted [images, channels, height, width], [channels, outputs / groups, height, width], [outputs], and "
         "less padding than there is output");
-    expect_error(tape,
-                 sg_softmax_cross_entropy_smoothed_forward(tape, zeros(tape, 2, 1, 4, 0, 0), (uint32_t[]){0}, 1, 1),
-                 "cross entropy: smoothing 1; wanted 0 or more, and less than 1");
+    sg_fixture_expect_error(
+        tape, sg_softmax_cross_entropy_smoothed_forward(tape, zeros(tape, 2, 1, 4, 0, 0), (uint32_t[]){0}, 1, 1),
+        "cross entropy: smoothing 1; wanted 0 or more, and less than 1");
     sg_tape_destroy(tape);
 }

@@ -200,16 +200,22 @@ Test(coordinator_save, save_while_one_is_being_written_gets_the_next)
     rig_deinit(&r);
 }
 
+/* Of a job that lingers: everybody did one step and left. */
+static void linger_after_a_step(rig *r)
+{
+    uint64_t workers[2] = {0};
+    rig_init(r, (const char *const[]){"checkpoint.dir=/c", "linger=true", NULL});
+    rig_start(r, 2, workers);
+    rig_complete(r, 0);
+    step(r, workers, 0);
+    rig_leave(r, workers[0], 1);
+    rig_leave(r, workers[1], 1);
+}
+
 Test(coordinator_save, save_with_nobody_training_takes_what_there_is)
 {
     rig r;
-    rig_init(&r, (const char *const[]){"checkpoint.dir=/c", "linger=true", NULL});
-    uint64_t workers[2] = {0};
-    rig_start(&r, 2, workers);
-    rig_complete(&r, 0);
-    step(&r, workers, 0);
-    rig_leave(&r, workers[0], 1);
-    rig_leave(&r, workers[1], 1);
+    linger_after_a_step(&r);
     cr_assert_eq(n_cuts(&r), 1);
     rig_call *save = rig_save(&r, 3);
     cr_assert_eq(rig_cut(&r)->mark, 1);
@@ -223,13 +229,7 @@ Test(coordinator_save, save_with_nobody_training_takes_what_there_is)
 Test(coordinator_save, save_while_one_is_being_written_gets_that_one_if_nothing_is_trained_meanwhile)
 {
     rig r;
-    rig_init(&r, (const char *const[]){"checkpoint.dir=/c", "linger=true", NULL});
-    uint64_t workers[2] = {0};
-    rig_start(&r, 2, workers);
-    rig_complete(&r, 0);
-    step(&r, workers, 0);
-    rig_leave(&r, workers[0], 1);
-    rig_leave(&r, workers[1], 1);
+    linger_after_a_step(&r);
     rig_call *first = rig_save(&r, 3), *second = rig_save(&r, 4);
     cr_assert(rig_waits(second));
     rig_complete(&r, 1);
