@@ -240,7 +240,8 @@ void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad
     bool unheard = request->incarnation == 0 && request->life != 0;
     bool left = index < c->n_workers && c->workers[index].state == SG_COORDINATOR_WORKER_LEFT;
     if (unheard) {
-        sg_coordinator_members_withdraw(c, request->life, call);
+        if (sg_coordinator_takes(c, call, c->n_workers))
+            sg_coordinator_members_withdraw(c, request->life, call);
     } else if (left || (c->stopped && index < c->n_workers)) {
         /* A repeat; or everybody is to leave, so that one need not say how far it came. */
         if (!left)

@@ -69,7 +69,7 @@ static uint64_t n_finished(const sg_coordinator *c)
         sum += finished;
         most = finished > most ? finished : most;
     }
-    return c->config->update.mode == SG_MODE_SYNC ? most : sum;
+    return sg_coordinator_is_async(c) ? sum : most;
 }
 
 static void finish(sg_coordinator *c)
@@ -87,7 +87,7 @@ void sg_coordinator_end_consider(sg_coordinator *c)
         n_left += c->workers[i].state == SG_COORDINATOR_WORKER_LEFT;
     /* Before training has started, one that came and went leaves the job waiting as it found it. */
     bool all_came = c->started ? n_left > 0 : n_left >= c->config->workers;
-    if (c->over || sg_coordinator_losses_held(c) || c->config->linger || !all_came ||
+    if (c->over || c->recording || sg_coordinator_losses_held(c) || c->config->linger || !all_came ||
         sg_coordinator_members_n_live(c) > 0 || sg_coordinator_generation_others_may_return(c))
         return;
     if (!sg_coordinator_save_drain(c, false, 0))

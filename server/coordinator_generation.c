@@ -105,6 +105,12 @@ void sg_coordinator_generation_ready(sg_coordinator *c)
                                : SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES;
 }
 
+void sg_coordinator_generation_run(sg_coordinator *c)
+{
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
+    c->running_ms = c->now_ms;
+}
+
 bool sg_coordinator_generation_advance(sg_coordinator *c)
 {
     if (c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING)
@@ -113,8 +119,7 @@ bool sg_coordinator_generation_advance(sg_coordinator *c)
         if (!c->ps[i].loaded)
             return false;
     }
-    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
-    c->running_ms = c->now_ms;
+    sg_coordinator_generation_run(c);
     sg_coordinator_log(c, SG_LOG_INFO, "restored", "iteration=%" PRIu64 " generation=%" PRIu64 " ms=%" PRIu64,
                        c->save.current.iteration, c->generation, c->now_ms - c->entered_ms);
     return true;
@@ -285,10 +290,15 @@ bool sg_coordinator_generation_all_asked(const sg_coordinator *c)
     return sg_coordinator_tickets_n_asked(c) > 0;
 }
 
+static bool is_running(const sg_coordinator *c)
+{
+    return c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
+}
+
 /* One that was at it needs a lease to notice that ps 0 was started anew, and may then ask in vain once more. */
 static bool had_time_to_return(const sg_coordinator *c)
 {
-    return c->now_ms - c->running_ms >= 2 * c->config->lease_ms + c->config->park_ms + COME_AGAIN_MS;
+    return is_running(c) && c->now_ms - c->running_ms >= 2 * c->config->lease_ms + c->config->park_ms + COME_AGAIN_MS;
 }
 
 bool sg_coordinator_generation_others_may_return(const sg_coordinator *c)
@@ -296,20 +306,10 @@ bool sg_coordinator_generation_others_may_return(const sg_coordinator *c)
     return c->has_returned && !had_time_to_return(c);
 }
 
-/* The end of the job may have waited for them. */
-static void give_up_others(sg_coordinator *c)
-{
-    if (!c->has_returned || !had_time_to_return(c))
-        return;
-    c->has_returned = false;
-    sg_coordinator_end_consider(c);
-}
-
 /* One that was at it and does not come again is lost, as any other would be. */
 static void give_up_awaited(sg_coordinator *c)
 {
-    bool due = c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && !c->started && had_time_to_return(c) &&
-               c->config->on_worker_loss != SG_WORKER_LOSS_WAIT;
+    bool due = !c->started && had_time_to_return(c) && c->config->on_worker_loss != SG_WORKER_LOSS_WAIT;
     for (uint32_t i = 0; due && sg_workers_next(&c->awaited, i, &i); i++) {
         if (i < c->n_workers &&
             (sg_coordinator_members_live(&c->workers[i]) || c->workers[i].state == SG_COORDINATOR_WORKER_LEFT))
@@ -356,5 +356,6 @@ void sg_coordinator_generation_tick(sg_coordinator *c)
         return;
     give_up_ps(c);
     give_up_awaited(c);
-    give_up_others(c);
+    if (is_running(c)) /* the end may have waited for others, or for a recovery */
+        sg_coordinator_end_consider(c);
 }

@@ -155,10 +155,10 @@ void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest
     uint64_t number = find(c, request->request);
     sg_config *changed = NULL;
     sg_error err;
-    if (number == 0 && sg_coordinator_orders_full(c)) {
-        sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
+    if (number == 0 && !sg_coordinator_takes(c, call, c->n_workers)) /* what is restored comes first */
         return;
-    }
+    if (number == 0 && sg_coordinator_orders_refuse(c, call))
+        return;
     if (number == 0 && change(c, request, &changed, &err) != SG_OK) {
         sg_coordinator_fail_error(c, call, &err);
         return;

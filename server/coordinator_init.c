@@ -90,12 +90,14 @@ static bool initializing(const sg_coordinator *c)
 static sg_status take_list(sg_coordinator *c, const Shardgrad__V1__DeclareRequest *request, sg_error *err)
 {
     bool known = c->variables != NULL; /* of an earlier generation, too */
+    uint32_t n_groups = c->n_groups;
     sg_status status = known ? sg_coordinator_variables_compare(c->variables, request, err)
-                             : sg_coordinator_variables_check(c, request, &c->n_groups, err);
+                             : sg_coordinator_variables_check(c, request, &n_groups, err);
     if (status == SG_OK)
-        status = sg_coordinator_variables_take_every(c, request, err);
+        status = sg_coordinator_variables_take_every(c, n_groups, request, err);
     if (status != SG_OK)
         return status;
+    c->n_groups = n_groups;
     if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES)
         c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_INITIALIZING;
     if (known)
@@ -250,7 +252,7 @@ bool sg_coordinator_init_advance(sg_coordinator *c)
         return true;
     }
     if (c->committing && all_committed(c)) {
-        c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
+        sg_coordinator_generation_run(c);
         sg_coordinator_log(c, SG_LOG_INFO, "running", "variables=%zu groups=%" PRIu32 " attempt=%" PRIu64,
                            c->variables->n_variables, c->n_groups, c->attempt);
         return true;

@@ -52,6 +52,9 @@ uint64_t sg_coordinator_put_off(const sg_coordinator *c, uint64_t ms, uint64_t l
 
 /* --- coordinator_who.c ------------------------------------------------------------------------------------------ */
 
+/* False: the job is over or begins another generation, and the call was failed. worker: whose it is; n_workers:
+ * unknown. */
+bool sg_coordinator_takes(sg_coordinator *c, void *call, uint32_t worker);
 /* The worker with this incarnation, joined. NULL: the call was failed (FENCED, ROLLED_BACK, the job's end). */
 sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint64_t incarnation, uint64_t generation);
 /* Its index; n_workers: nobody has it now. */
@@ -87,6 +90,8 @@ void sg_coordinator_orders_reset(sg_coordinator *c, uint32_t ps);
 void sg_coordinator_orders_pump(sg_coordinator *c);
 /* True if some ps has fallen so far behind that no more may be ordered. */
 bool sg_coordinator_orders_full(const sg_coordinator *c);
+/* True: so it is, and the call was failed. */
+bool sg_coordinator_orders_refuse(sg_coordinator *c, void *call);
 void sg_coordinator_orders_result(sg_coordinator *c, uint32_t ps, uint64_t life, sg_status status, const char *message,
                                   const Shardgrad__V1__OrderResponse *response);
 
@@ -114,9 +119,11 @@ bool sg_coordinator_generation_advance(sg_coordinator *c);
 void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_recorded *recorded);
 /* The job makes checkpoints: its first generation is recorded, too. */
 void sg_coordinator_generation_first(sg_coordinator *c);
-/* Have all asked for a ticket that the first step waits for? */
+/* From now on steps are handed out. */
+void sg_coordinator_generation_run(sg_coordinator *c);
 /* Not all of those that were there when ps 0 went have had the time to notice that it is back. */
 bool sg_coordinator_generation_others_may_return(const sg_coordinator *c);
+/* Have all asked for a ticket that the first step waits for? */
 bool sg_coordinator_generation_all_asked(const sg_coordinator *c);
 
 /* --- coordinator_ps.c ----------------------------------------------------------------------------------------- */
@@ -194,7 +201,7 @@ SG_MUST_USE sg_status sg_coordinator_variables_check(const sg_coordinator *c,
                                                      sg_error *err);
 /* How often groups step: taken from the first declaration, compared with those after it. Errors: INVALID; MISMATCH
  * naming the group and both sides. */
-SG_MUST_USE sg_status sg_coordinator_variables_take_every(sg_coordinator *c,
+SG_MUST_USE sg_status sg_coordinator_variables_take_every(sg_coordinator *c, uint32_t n_groups,
                                                           const Shardgrad__V1__DeclareRequest *request, sg_error *err);
 /* MISMATCH naming the variable and both sides. */
 SG_MUST_USE sg_status sg_coordinator_variables_compare(const Shardgrad__V1__DeclareRequest *known,

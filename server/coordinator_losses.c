@@ -28,7 +28,7 @@ static uint32_t n_training(const sg_coordinator *c)
 
 static bool waits_for_the_lost(const sg_coordinator *c)
 {
-    return c->config->on_worker_loss == SG_WORKER_LOSS_WAIT && c->config->update.mode == SG_MODE_SYNC;
+    return c->config->on_worker_loss == SG_WORKER_LOSS_WAIT && !sg_coordinator_is_async(c);
 }
 
 /* May the others go on without this life? */
@@ -131,7 +131,7 @@ static void oldest_held(const sg_coordinator *c, const sg_coordinator_worker *wo
         if (progress->granted == 0)
             continue;
         *group = i;
-        if (c->config->update.mode != SG_MODE_SYNC)
+        if (sg_coordinator_is_async(c))
             *step = progress->step;
         else
             *step = progress->finished > progress->first ? progress->finished : progress->first;
@@ -275,7 +275,7 @@ void sg_coordinator_losses_extend(sg_coordinator *c, uint64_t late_ms)
 {
     sg_coordinator_loss *loss;
     TAILQ_FOREACH(loss, &c->losses, link)
-    loss->since_ms += late_ms;
+    loss->since_ms = sg_coordinator_put_off(c, loss->since_ms, late_ms);
 }
 
 const char *sg_coordinator_losses_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])

@@ -215,20 +215,15 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *re
     sg_coordinator_worker *worker = &c->workers[request->worker];
     char name[SG_COORDINATOR_TEXT_BYTES];
     sg_coordinator_worker_name(c, request->worker, name);
-    if (is_past_life(worker, request->life)) {
-        sg_coordinator_fail(c, call, SG_FENCED, "%s has taken the index of this process: end", name);
-        return false;
-    }
-    if (request->after != 0 && worker->life != 0 && worker->life != request->life &&
-        worker->incarnation != request->after) {
+    bool is_after_another = request->after != 0 && worker->life != 0 && worker->life != request->life &&
+                            worker->incarnation != request->after;
+    if (is_past_life(worker, request->life) || is_after_another) {
         sg_coordinator_fail(c, call, SG_FENCED, "%s has taken the index of this process: end", name);
         return false;
     }
     if (worker->life != request->life || may_have_another(worker, request)) {
-        if (sg_coordinator_orders_full(c)) {
-            sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
+        if (sg_coordinator_orders_refuse(c, call))
             return false;
-        }
         begin_life(c, request->worker, request);
         return true;
     }
@@ -239,10 +234,8 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *re
     }
     if (request->late != 0 && request->late == worker->incarnation && worker->state == SG_COORDINATOR_WORKER_JOINED &&
         c->config->update.backup_workers > 0) {
-        if (sg_coordinator_orders_full(c)) {
-            sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
+        if (sg_coordinator_orders_refuse(c, call))
             return false;
-        }
         fall_behind(c, request->worker);
     }
     if (worker->state == SG_COORDINATOR_WORKER_WAITING)
@@ -282,14 +275,8 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
         sg_coordinator_fail_error(c, call, &err);
         return;
     }
-    if (c->over) {
-        sg_coordinator_end_answer(c, call, c->n_workers);
+    if (!sg_coordinator_takes(c, call, c->n_workers))
         return;
-    }
-    if (c->recording) {
-        sg_coordinator_fail(c, call, SG_NOT_READY, "the job begins another generation: ask again");
-        return;
-    }
     if (knows_more(c, request))
         sg_coordinator_generation_next(c, request->generation, "a worker knows of a later generation");
     bool returns = request->generation != 0 && request->generation < c->generation && !is_known(c, request);
@@ -366,7 +353,7 @@ static void reply_hello(sg_coordinator *c, const sg_coordinator_parked *call)
     response.ps_addresses = addresses;
     response.n_ps_addresses = c->n_ps;
     response.workers = (uint32_t)c->config->workers;
-    response.backup_workers = c->config->update.mode == SG_MODE_SYNC ? c->config->update.backup_workers : 0;
+    response.backup_workers = sg_coordinator_is_async(c) ? 0 : c->config->update.backup_workers;
     response.staleness = c->config->update.mode == SG_MODE_SSP ? c->config->update.staleness : 0;
     response.recovers = sg_coordinator_save_due(c);
     sg_coordinator_reply(c, call->call, &response.base);

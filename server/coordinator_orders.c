@@ -115,6 +115,14 @@ bool sg_coordinator_orders_full(const sg_coordinator *c)
     return false;
 }
 
+bool sg_coordinator_orders_refuse(sg_coordinator *c, void *call)
+{
+    bool full = sg_coordinator_orders_full(c);
+    if (full)
+        sg_coordinator_fail(c, call, SG_WAITING, "a ps is far behind with the coordinator's orders: ask again");
+    return full;
+}
+
 static void send_head(sg_coordinator *c, uint32_t index)
 {
     sg_coordinator_ps *ps = &c->ps[index];

@@ -209,13 +209,13 @@ static uint64_t every_of(const Shardgrad__V1__DeclareRequest *request, uint32_t 
     return group < request->n_every && request->every[group] > 0 ? request->every[group] : 1;
 }
 
-sg_status sg_coordinator_variables_take_every(sg_coordinator *c, const Shardgrad__V1__DeclareRequest *request,
-                                              sg_error *err)
+sg_status sg_coordinator_variables_take_every(sg_coordinator *c, uint32_t n_groups,
+                                              const Shardgrad__V1__DeclareRequest *request, sg_error *err)
 {
-    if (request->n_every > c->n_groups)
+    if (request->n_every > n_groups)
         return sg_error_set(err, SG_INVALID, "it is declared how often %zu groups step, but there are %" PRIu32,
-                            request->n_every, c->n_groups);
-    for (uint32_t group = 0; group < c->n_groups; group++) {
+                            request->n_every, n_groups);
+    for (uint32_t group = 0; group < n_groups; group++) {
         uint64_t mine = every_of(request, group), known = c->groups[group].every;
         if (mine > MAX_EVERY)
             return sg_error_set(err, SG_INVALID,
@@ -235,7 +235,7 @@ sg_status sg_coordinator_variables_take_every(sg_coordinator *c, const Shardgrad
                                 " in the cluster: declare the same everywhere",
                                 group, mine, known);
     }
-    for (uint32_t group = 0; group < c->n_groups; group++)
+    for (uint32_t group = 0; group < n_groups; group++)
         c->groups[group].every = every_of(request, group);
     return SG_OK;
 }

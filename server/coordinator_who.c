@@ -68,6 +68,15 @@ uint32_t sg_coordinator_find_incarnation(const sg_coordinator *c, uint64_t incar
     return c->n_workers;
 }
 
+bool sg_coordinator_takes(sg_coordinator *c, void *call, uint32_t worker)
+{
+    if (c->over)
+        sg_coordinator_end_answer(c, call, worker);
+    else if (c->recording)
+        sg_coordinator_fail(c, call, SG_NOT_READY, "the job begins another generation: ask again");
+    return !c->over && !c->recording;
+}
+
 static void fail_unknown(sg_coordinator *c, void *call, uint64_t incarnation)
 {
     char name[SG_COORDINATOR_TEXT_BYTES];
@@ -83,14 +92,8 @@ static void fail_unknown(sg_coordinator *c, void *call, uint64_t incarnation)
 sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint64_t incarnation, uint64_t generation)
 {
     uint32_t index = sg_coordinator_find_incarnation(c, incarnation);
-    if (c->over) {
-        sg_coordinator_end_answer(c, call, index);
+    if (!sg_coordinator_takes(c, call, index))
         return NULL;
-    }
-    if (c->recording) {
-        sg_coordinator_fail(c, call, SG_NOT_READY, "the job begins another generation: ask again");
-        return NULL;
-    }
     if (index == c->n_workers && incarnation != 0 && sg_coordinator_generation_of(incarnation) < c->generation) {
         sg_coordinator_fail(c, call, SG_ROLLED_BACK,
                             "generation %" PRIu64 " has passed, the job is in %" PRIu64 " (%.300s): say hello again",

@@ -296,3 +296,18 @@ Test(coordinator_generation, one_whose_place_is_kept_and_that_does_not_come_is_l
         rig_deinit(&r);
     }
 }
+
+Test(coordinator_generation, those_that_gave_a_ps_up_before_the_late_tick_came_are_waited_for)
+{
+    rig r;
+    uint64_t workers[2];
+    train_and_stand_still(&r, workers, "on_worker_loss=continue");
+    r.tick_ms = r.now_ms + 5 - 100;
+    give_up(&r, 0, workers[0]);
+    give_up(&r, 1, workers[1]);
+    r.now_ms += 2;
+    rig_register_all(&r);
+    rig_pass(&r, 3);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING, "%s", r.log);
+    rig_deinit(&r);
+}

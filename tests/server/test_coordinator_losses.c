@@ -281,3 +281,20 @@ Test(coordinator_losses, wait_the_last_checkpoint_has_what_the_lost_life_may_hav
     cr_assert_eq(rig_cut(&r)->steps[1], 1);
     rig_deinit(&r);
 }
+
+/* libuv hands on what has arrived before the timer: a loss may be noted between the standstill and the tick. */
+Test(coordinator_losses, one_that_is_lost_after_ps_0_stood_still_is_waited_for_from_then_on)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    begin(&r, (const char *[]){"on_worker_loss=wait", NULL}, workers);
+    lacks(&r, 0);
+    rig_pass(&r, 1000);
+    rig_heartbeat(&r, workers[0]);
+    r.now_ms += 700;
+    rig_hello(&r, 1, 2000);
+    r.tick_ms = r.now_ms + 5 - 100; /* a tick is 100 ms */
+    rig_pass(&r, 5);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING, "%s", r.log);
+    rig_deinit(&r);
+}
