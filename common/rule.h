@@ -9,8 +9,9 @@ typedef enum sg_rule {
     SG_RULE_ADAGRAD,
     SG_RULE_RMSPROP,
     SG_RULE_ADAM,
-    SG_RULE_ADAMW,
-    SG_N_RULES
+    SG_RULE_ADAMW
 } sg_rule;
+
+#define SG_N_RULES (SG_RULE_ADAMW + 1)
 
 #endif

@@ -9,8 +9,8 @@
 
 /* Functions of one number; formulas.h has them. */
 typedef enum sg_unary {
-    SG_UNARY_SIGMOID,    /* 1 / (1 + e^-x) */
-    SG_UNARY_TANH,       /* */
+    SG_UNARY_SIGMOID, /* 1 / (1 + e^-x) */
+    SG_UNARY_TANH,
     SG_UNARY_SOFTPLUS,   /* log(1 + e^x) */
     SG_UNARY_GELU,       /* x * P(a standard normal number is below x), by the error function */
     SG_UNARY_LEAKY_RELU, /* x where it is positive, else parameter * x */

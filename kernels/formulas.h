@@ -14,7 +14,8 @@
 
 SG_ISA_INLINE real sg_formula_value(sg_unary function, real parameter, real x)
 {
-    const real e = function <= SG_UNARY_SOFTPLUS ? exp(-fabs(x)) : 0; /* at most 1: nothing overflows */
+    const bool has_e = function == SG_UNARY_SIGMOID || function == SG_UNARY_SOFTPLUS;
+    const real e = has_e ? exp(-fabs(x)) : 0; /* at most 1: nothing overflows */
     switch (function) {
     case SG_UNARY_SIGMOID:
         return (x < 0 ? e : 1) / (1 + e);

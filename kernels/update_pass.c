@@ -127,8 +127,6 @@ SG_ISA_INLINE uint32_t apply_run(sg_rule rule, const sg_update_constants *consta
         case SG_RULE_ADAMW:
             w[i] = sg_update_adamw(&c, old[i], g, &first[i], &second[i]);
             break;
-        case SG_N_RULES:
-            break;
         }
     }
     return found;
@@ -227,7 +225,6 @@ SG_ISA_INLINE bool copy_is_finite(const float *restrict from, float *restrict to
         case SG_RULE_RMSPROP: return apply_rule(SG_RULE_RMSPROP, c, group, arrays, n_elems);                           \
         case SG_RULE_ADAM: return apply_rule(SG_RULE_ADAM, c, group, arrays, n_elems);                                 \
         case SG_RULE_ADAMW: return apply_rule(SG_RULE_ADAMW, c, group, arrays, n_elems);                               \
-        case SG_N_RULES: break;                                                                                        \
         }                                                                                                              \
         return true;                                                                                                   \
     }                                                                                                                  \

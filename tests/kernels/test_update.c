@@ -239,8 +239,6 @@ static double expected(const sg_update *u, double w, double g, double slot0, dou
     case SG_RULE_ADAMW:
         return w - (double)u->learning_rate / (1 - pow(beta1, t)) * first /
                        (sqrt(second) / sqrt(1 - pow(beta2, t)) + (double)u->epsilon);
-    case SG_N_RULES:
-        break;
     }
     return NAN;
 }

@@ -184,8 +184,6 @@ static outcome plain(const fixture *f)
         case SG_RULE_ADAMW:
             w = sg_update_adamw(&c, w, sum, &o.slots[0][i], &o.slots[1][i]);
             break;
-        case SG_N_RULES:
-            break;
         }
         o.new_values[i] = w;
     }

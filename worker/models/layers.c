@@ -254,8 +254,13 @@ static sg_status pass_through(sg_model *model, size_t index, layer *l, bool last
         *fits = image;
         x->rank = 1;
     }
-    if (l->kind->apply == flatten && image)
-        *x = (extent){.rank = 1, .shape = {x->shape[0] * x->shape[1] * x->shape[2]}};
+    if (l->kind->apply == flatten && image) {
+        uint64_t features;
+        *fits = !__builtin_mul_overflow(x->shape[0], x->shape[1], &features) &&
+                !__builtin_mul_overflow(features, x->shape[2], &features);
+        if (*fits)
+            *x = (extent){.rank = 1, .shape = {features}};
+    }
     return SG_OK;
 }
 

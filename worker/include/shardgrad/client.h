@@ -126,10 +126,11 @@ SG_API SG_MUST_USE sg_status sg_client_open(const sg_client_options *options, sg
  * steps in every iteration, and where that is so of all, iterations are steps. Iterations are what groups have in
  * common: a checkpoint is cut at one, over all of them, and a worker joins at one.
  *
- *     while (begin_step(critic) == SG_OK && critic.iteration < 1000) {           // sg_client_step_every(client, 1, 5,
- * ...)
- *         ...                                                                     // end_step(critic)
- *         if (critic.iteration % 5 == 0) ...                                      // begin_step, end_step(actor)
+ *     sg_client_step_every(client, 1, 5, &err);                             // group 1: the actor
+ *     ...
+ *     while (begin_step(critic) == SG_OK && critic.iteration < 1000) {
+ *         ...                                                               // end_step(critic)
+ *         if (critic.iteration % 5 == 0) ...                                // begin_step, end_step(actor)
  *     }
  *
  * So a trainer goes from iteration to iteration and steps the groups of one, alike on every worker, in the same order;
