@@ -57,6 +57,31 @@ Test(progress, the_last_step_belongs_to_the_last_epoch_and_leaves_no_time)
     close_screen(&s);
 }
 
+Test(progress, what_was_restored_does_not_shorten_the_time_left)
+{
+    screen s;
+    open_screen(&s, true);
+    for (uint64_t second = 0; second < 3; second++) { /* 10 steps a second since step 500, of 100 examples each */
+        sg_progress_state state = {.steps = 500 + second * 10, .examples = 100 + second * 1000, .loss = 0.5f};
+        sg_progress_update(&s.progress, 1000 + second * 1000, &state);
+    }
+    cr_assert_str_eq(strrchr(s.text, 'K') + 1, "epoch 2/4  step 520/1000  loss 0.5000  1000 examples/s  0:48 left");
+    close_screen(&s);
+}
+
+Test(progress, after_going_back_to_a_checkpoint_the_speed_is_that_since)
+{
+    screen s;
+    open_screen(&s, true);
+    for (uint64_t i = 0; i < 10; i++)
+        update(&s, 1000 + i * 1000, 300 + i);
+    update(&s, 11000, 200);
+    cr_assert_str_eq(strrchr(s.text, 'K') + 1, "epoch 1/4  step 200/1000  loss 0.5000");
+    update(&s, 12000, 210);
+    cr_assert_str_eq(strrchr(s.text, 'K') + 1, "epoch 1/4  step 210/1000  loss 0.5000  1000 examples/s  1:19 left");
+    close_screen(&s);
+}
+
 Test(progress, the_speed_is_that_of_the_newest_samples)
 {
     screen s;

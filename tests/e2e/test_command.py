@@ -89,6 +89,25 @@ def check_config_says_what_a_file_comes_to(case):
 
 
 @test
+def check_config_tries_the_model_on_the_data_if_they_are_here(case):
+    lenet = case.config("lenet.yaml", model__name="lenet", model__hidden="[]")
+    layers = case.config("layers.yaml", model__name="layers", model__layers="[conv2d 4 window 3, relu, flatten, dense 10]")
+    for config in (lenet, layers):
+        checked = case.shardgrad("check-config", config)
+        contains(checked.out, "right; 1 ps, 1 workers", "output")
+        equal(checked.err, "", "nothing more")
+    contains(case.shardgrad("check-config", layers, "--set", "model.layers=[conv2d 4 window 9, flatten, dense 10]", code=78).err,
+             r"layers\.yaml: model\.layers\[0\]: 'conv2d 4 window 9' does not fit its input, images of 1 channels, 8 x 8", "too large a window")
+    elsewhere = ["--set", "data.train_images=/elsewhere/train-images"]
+    for config in (lenet, layers):
+        checked = case.shardgrad("check-config", config, *elsewhere)
+        contains(checked.out, "right; 1 ps, 1 workers", "output without the data")
+        contains(checked.err, "the model was not tried on them: /elsewhere/train-images: no such file", "a note")
+    contains(case.shardgrad("check-config", lenet, *elsewhere, "--set", "model.name=lenett", code=78).err,
+             "lenet.yaml: model.name: there is no model 'lenett'", "a model that there is not")
+
+
+@test
 def training_in_one_process_learns_and_leaves_a_summary(case):
     summary = case.train(case.config(train__steps="0", train__epochs="20"), "--local")
     equal([summary[key] for key in ("mode", "ps", "workers", "steps")], ["local", 0, 1, 160], "summary")

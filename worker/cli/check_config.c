@@ -4,20 +4,25 @@
 #include "worker/cli/arguments.h"
 #include "worker/cli/commands.h"
 #include "worker/models/model.h"
+#include "worker/train/workload.h"
 
-/* Is there such a model? Its inputs and classes are the data's, which is not looked at. */
+/* Whether there is such a model, of which the data are looked at, where they are here: a file is as right on a machine
+ * that lacks them. */
 static sg_status check_model(const sg_config *config, sg_error *err)
 {
-    sg_model *model;
-    sg_status status = sg_model_create(&(sg_model_options){.name = config->model.name,
-                                                           .hidden = config->model.hidden.items,
-                                                           .n_hidden = config->model.hidden.n,
-                                                           .inputs = 1,
-                                                           .classes = 2},
-                                       &model, err);
+    sg_workload *workload;
+    sg_error why;
+    sg_status status = sg_model_check_name(config->model.name, err);
+    if (status != SG_OK)
+        return status;
+    status = sg_workload_create(config, false, &workload, &why);
     if (status == SG_OK)
-        sg_model_destroy(model);
-    return status;
+        sg_workload_destroy(workload);
+    else if (status == SG_CONFIG)
+        return sg_error_set(err, status, "%s", why.message);
+    else
+        fprintf(stderr, "shardgrad: the data are not here, so the model was not tried on them: %s\n", why.message);
+    return SG_OK;
 }
 
 int sg_check_config_main(int argc, char **argv)
@@ -29,8 +34,9 @@ int sg_check_config_main(int argc, char **argv)
     };
     sg_arguments_command command = {
         .usage = "shardgrad check-config FILE [--print] [options]",
-        .summary = "Reads a cluster file and says what is wrong with it, by line and column. It does not look for the\n"
-                   "data or the hosts. Exit code 0: nothing is wrong; 78: something is; 66: there is no such file.",
+        .summary = "Reads a cluster file and says what is wrong with it, by line and column, and whether its model\n"
+                   "fits its data, if these are here. It does not look for the hosts. Exit code 0: nothing is\n"
+                   "wrong; 78: something is; 66: there is no such file.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
     };

@@ -16,35 +16,40 @@ void sg_progress_init(sg_progress *progress, FILE *out, bool terminal, uint64_t 
         (sg_progress){.out = out, .terminal = terminal, .total_steps = total_steps, .steps_per_epoch = steps_per_epoch};
 }
 
-static void add_sample(sg_progress *p, uint64_t now_ms, uint64_t examples)
+static const sg_progress_sample *newest(const sg_progress *p)
 {
-    size_t at = p->n_samples++ % SG_PROGRESS_SAMPLES;
-    p->samples[at].at_ms = now_ms;
-    p->samples[at].examples = examples;
+    return &p->samples[(p->n_samples - 1) % SG_PROGRESS_SAMPLES];
 }
 
-/* Examples per second over the samples that are kept; 0: not known. */
-static double speed(const sg_progress *p)
+static void add_sample(sg_progress *p, uint64_t now_ms, const sg_progress_state *state)
+{
+    if (p->n_samples > 0 && (state->steps < newest(p)->steps || state->examples < newest(p)->examples))
+        p->n_samples = 0; /* the job went back to a checkpoint */
+    p->samples[p->n_samples++ % SG_PROGRESS_SAMPLES] =
+        (sg_progress_sample){.at_ms = now_ms, .examples = state->examples, .steps = state->steps};
+}
+
+/* Examples or, if not `examples`, steps per second over the samples that are kept; 0: not known. */
+static double speed(const sg_progress *p, bool examples)
 {
     if (p->n_samples < 2)
         return 0;
-    size_t first = p->n_samples > SG_PROGRESS_SAMPLES ? p->n_samples % SG_PROGRESS_SAMPLES : 0;
-    size_t last = (p->n_samples - 1) % SG_PROGRESS_SAMPLES;
-    uint64_t ms = p->samples[last].at_ms - p->samples[first].at_ms;
-    if (ms == 0 || p->samples[last].examples <= p->samples[first].examples)
-        return 0;
-    return 1000.0 * (double)(p->samples[last].examples - p->samples[first].examples) / (double)ms;
+    const sg_progress_sample *last = newest(p);
+    const sg_progress_sample *first =
+        &p->samples[p->n_samples > SG_PROGRESS_SAMPLES ? p->n_samples % SG_PROGRESS_SAMPLES : 0];
+    const uint64_t done = examples ? last->examples - first->examples : last->steps - first->steps;
+    const uint64_t ms = last->at_ms - first->at_ms;
+    return ms == 0 ? 0 : 1000.0 * (double)done / (double)ms;
 }
 
-/* "  0:41 left"; nothing where the speed or the size of a step is not known. */
+/* "  0:41 left"; nothing where the speed is not known. Steps that were restored took no time in this run. */
 static void format_time_left(const sg_progress *p, const sg_progress_state *state, char *out, size_t out_bytes)
 {
-    double examples_per_second = speed(p);
+    const double steps_per_second = speed(p, false);
     out[0] = '\0';
-    if (examples_per_second == 0 || state->steps == 0 || state->steps >= p->total_steps)
+    if (steps_per_second == 0 || state->steps >= p->total_steps)
         return;
-    double per_step = (double)state->examples / (double)state->steps;
-    double seconds = (double)(p->total_steps - state->steps) * per_step / examples_per_second;
+    const double seconds = (double)(p->total_steps - state->steps) / steps_per_second;
     if (seconds < 3600 * 1000.0) {
         unsigned long s = (unsigned long)(seconds + 0.5);
         if (s < 3600)
@@ -65,8 +70,8 @@ void sg_progress_format(const sg_progress *p, const sg_progress_state *state, ch
     uint64_t begun = state->steps < p->total_steps ? state->steps : p->total_steps - 1;
     if (!isnan(state->loss))
         snprintf(loss, sizeof(loss), "  loss %.4f", (double)state->loss);
-    if (speed(p) > 0)
-        snprintf(rate, sizeof(rate), "  %.0f examples/s", speed(p));
+    if (speed(p, true) > 0)
+        snprintf(rate, sizeof(rate), "  %.0f examples/s", speed(p, true));
     format_time_left(p, state, left, sizeof(left));
     snprintf(out, out_bytes, "epoch %" PRIu64 "/%" PRIu64 "  step %" PRIu64 "/%" PRIu64 "%s%s%s",
              begun / p->steps_per_epoch + 1, epochs, state->steps, p->total_steps, loss, rate, left);
@@ -76,7 +81,7 @@ void sg_progress_format(const sg_progress *p, const sg_progress_state *state, ch
 static bool plain_line_due(sg_progress *p, uint64_t now_ms, const sg_progress_state *state)
 {
     bool waiting = state->steps == 0 && state->waiting != NULL && state->waiting[0] != '\0';
-    bool first = !p->spoke && speed(p) > 0;
+    bool first = !p->spoke && speed(p, true) > 0;
     if (!first && (now_ms - p->printed_ms < PLAIN_LINE_EVERY_MS || (state->steps == 0 && !waiting)))
         return false;
     p->spoke = p->spoke || first;
@@ -97,7 +102,7 @@ void sg_progress_update(sg_progress *p, uint64_t now_ms, const sg_progress_state
         p->printed_ms = now_ms;
     /* The speed counts from the first step on: before it, processes start and wait for each other. */
     if (state->steps > 0)
-        add_sample(p, now_ms, state->examples);
+        add_sample(p, now_ms, state);
     char line[512];
     sg_progress_format(p, state, line, sizeof(line));
     if (p->terminal) {

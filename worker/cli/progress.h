@@ -13,21 +13,22 @@
 
 /* How far the job is. */
 typedef struct sg_progress_state {
-    uint64_t steps;      /* finished */
-    uint64_t examples;   /* seen in all of them */
+    uint64_t steps;      /* finished, those before a restore included */
+    uint64_t examples;   /* seen since this job was started */
     float loss;          /* newest; NaN: none yet */
     const char *waiting; /* for whom the job waits before its first step; "" or NULL: nobody */
 } sg_progress_state;
+
+typedef struct sg_progress_sample {
+    uint64_t at_ms, examples, steps;
+} sg_progress_sample;
 
 /* A value; zeroed and then filled in by sg_progress_init. */
 typedef struct sg_progress {
     FILE *out;
     bool terminal; /* redraw one line */
     uint64_t total_steps, steps_per_epoch;
-    /* The newest samples, for the speed: a ring, examples seen at a time. */
-    struct {
-        uint64_t at_ms, examples;
-    } samples[SG_PROGRESS_SAMPLES];
+    sg_progress_sample samples[SG_PROGRESS_SAMPLES]; /* the newest, for the speed: a ring */
     size_t n_samples;
     uint64_t printed_ms; /* when the last plain line was printed, or 0: then the first update sets it */
     bool spoke;          /* a plain line about steps was printed */

@@ -208,6 +208,9 @@ static void show(cluster *c, const Shardgrad__V1__StatusResponse *response)
         else if (finished > state.steps)
             state.steps = finished;
     }
+    /* Of tickets that a worker finished before a restore nothing is left but how many were handed out in all. */
+    if (response->mode != SHARDGRAD__V1__MODE__MODE_SYNC && state.steps > 0)
+        state.steps = response->steps < c->run->progress.total_steps ? response->steps : c->run->progress.total_steps;
     if (state.examples == 0)
         state.loss = NAN;
     sg_progress_update(&c->run->progress, sg_clock_ms(), &state);

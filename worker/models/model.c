@@ -39,8 +39,15 @@ sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_
             *model = made;
         return status;
     }
-    return sg_error_set(err, SG_CONFIG, "model.name: there is no model '%s'; wanted mlp, lenet or layers",
-                        options->name);
+    return sg_model_check_name(options->name, err);
+}
+
+sg_status sg_model_check_name(const char *name, sg_error *err)
+{
+    for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++)
+        if (strcmp(kinds[i].name, name) == 0)
+            return SG_OK;
+    return sg_error_set(err, SG_CONFIG, "model.name: there is no model '%s'; wanted mlp, lenet or layers", name);
 }
 
 void sg_model_destroy(sg_model *model)

@@ -52,6 +52,8 @@ struct sg_model {
  * sg_model_destroy. */
 SG_MUST_USE sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err);
 void sg_model_destroy(sg_model *model); /* NULL is fine */
+/* CONFIG where there is no model of this name. */
+SG_MUST_USE sg_status sg_model_check_name(const char *name, sg_error *err);
 
 /* Fills in the initial values: a function of the seed and the variables' names alone. */
 void sg_model_initialize(sg_model *model, uint64_t seed);
