@@ -267,3 +267,65 @@ Test(supervisor, a_process_is_found_by_its_name_while_it_lives)
     uv_run(&w.loop, UV_RUN_DEFAULT);
     cr_assert_eq(uv_loop_close(&w.loop), 0);
 }
+
+static const char *const *once_more(void *user, const char *who)
+{
+    static const char *const words[] = {"once", "more", NULL};
+    (void)user;
+    return strcmp(who, "a") == 0 ? words : NULL;
+}
+
+static void ignore_restart(void *user, const char *who, uint64_t n)
+{
+    (void)user, (void)who, (void)n;
+}
+
+Test(supervisor, a_later_life_is_told_more_and_only_what_holds_then)
+{
+    char folder[] = "/tmp/sg-supervisor-XXXXXX";
+    cr_assert_not_null(mkdtemp(folder));
+    watch w = {.n_ended = 0};
+    uv_loop_init(&w.loop);
+    w.supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w.loop,
+                                                                 .grace_ms = 10000,
+                                                                 .shared_fd = -1,
+                                                                 .on_line = on_line,
+                                                                 .on_finished = on_finished,
+                                                                 .restarts = 3,
+                                                                 .more_words = once_more,
+                                                                 .on_restarted = ignore_restart,
+                                                                 .on_ended = on_ended,
+                                                                 .user = &w});
+    /* a dies twice, b once: each leaves a file for every life that it had. */
+    char *script_a = sg_xprintf("echo life $* >&2; test -e %s/2 && exit 0; test -e %s/1 && touch %s/2; touch %s/1; "
+                                "kill -9 $$",
+                                folder, folder, folder, folder);
+    char *script_b = sg_xprintf("echo life $* >&2; test -e %s/b && exit 0; touch %s/b; kill -9 $$", folder, folder);
+    for (int i = 0; i < 2; i++) {
+        char *argv[] = {(char[]){"sh"},
+                        (char[]){"-c"},
+                        i == 0 ? script_a : script_b,
+                        (char[]){"sh"},
+                        (char[]){"at"},
+                        (char[]){"first"},
+                        NULL};
+        sg_error err;
+        cr_assert_eq(sg_supervisor_start(w.supervisor, i == 0 ? "a" : "b", argv, &err), SG_OK);
+    }
+    cr_assert_eq(run(&w, NULL), 0);
+    size_t n_first = 0, n_more = 0, n_b = 0;
+    char *rest = w.lines;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        n_first += strcmp(line, "a: life at first") == 0;
+        n_more += strcmp(line, "a: life at first once more") == 0;
+        n_b += strcmp(line, "b: life at first") == 0;
+    }
+    cr_assert_eq(n_first, 1);
+    cr_assert_eq(n_more, 2);
+    cr_assert_eq(n_b, 2);
+    free(script_a);
+    free(script_b);
+    char *command = sg_xprintf("rm -r %s", folder);
+    cr_assert_eq(system(command), 0);
+    free(command);
+}

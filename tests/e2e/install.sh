@@ -111,6 +111,14 @@ example_of_the_readme_runs() {
     started=()
 }
 
+example_of_the_readme_says_why_it_fails() { # without a ps
+    cluster "$tmp/minimal-alone" 1 0.5
+    sed -i 's/^start_timeout_ms: .*/start_timeout_ms: 100/' "$tmp/minimal-alone/cluster.yaml"
+    (cd "$tmp/minimal-alone" && ! LD_LIBRARY_PATH=$root/lib timeout 60 "$tmp/minimal" >said) || return 1
+    cat "$tmp/minimal-alone/said"
+    grep -q 'ps 0' "$tmp/minimal-alone/said"
+}
+
 two_workers_find_what_none_could_alone() { # example
     cluster "$tmp/$1-run" 2 0.5
     local worker
@@ -132,6 +140,7 @@ check "each header stands alone as C" headers_stand_alone_as c "${CC:-cc}" c11
 check "each header stands alone as C++" headers_stand_alone_as c++ "${CXX:-c++}" c++11
 check "the example of the README compiles" compile minimal
 check "the example of the README runs" example_of_the_readme_runs
+check "the example of the README says why it fails" example_of_the_readme_says_why_it_fails
 check "least_squares compiles outside of the tree" compile least_squares
 check "least_squares finds what no worker could alone" two_workers_find_what_none_could_alone least_squares
 check "overlapped compiles outside of the tree" compile overlapped

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/descriptors.h"
 #include "worker/cli/program.h"
+#include "worker/cli/restart.h"
 #include "worker/cli/run.h"
 #include "worker/cli/run_directory.h"
 #include "worker/cli/status_query.h"
@@ -33,6 +34,7 @@ typedef struct cluster {
     uv_signal_t signals[3];
     uv_timer_t poll, ps_end, workers_end;
     sg_supervisor *supervisor;
+    sg_restart restart;
     size_t n_workers_alive; /* that did not end well yet */
     int signal_number;      /* the first that came; 0: none */
     uint64_t told_ms;       /* when it was told what the ps still do after the last worker; 0: never */
@@ -178,6 +180,12 @@ static void on_finished(void *user, const char *who, size_t n_alive)
         uv_timer_start(&c->ps_end, on_ps_end_due, PS_END_MS, 0);
 }
 
+static const char *const *more_words(void *user, const char *who)
+{
+    const cluster *c = user;
+    return strncmp(who, "ps", strlen("ps")) == 0 ? sg_restart_words(&c->restart) : NULL;
+}
+
 static void on_restarted(void *user, const char *who, uint64_t n)
 {
     cluster *c = user;
@@ -286,6 +294,7 @@ static sg_status init(cluster *c, sg_run *run, sg_error *err)
     const int failed = uv_loop_init(&c->loop);
     if (failed != 0)
         return sg_error_set(err, SG_EXHAUSTED, "no event loop: %s", uv_strerror(failed));
+    sg_restart_init(&c->restart, c->config);
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         uv_signal_init(&c->loop, &c->signals[i]);
         c->signals[i].data = c;
@@ -302,6 +311,7 @@ static sg_status init(cluster *c, sg_run *run, sg_error *err)
         .on_line = on_line,
         .on_finished = on_finished,
         .restarts = c->config->restarts,
+        .more_words = more_words,
         .on_restarted = on_restarted,
         .on_ended = on_ended,
         .user = c,

@@ -12,7 +12,8 @@ typedef struct child {
     uv_process_t process;
     uv_pipe_t pipe; /* its standard error */
     char who[32];
-    char **argv; /* to start it anew */
+    char **argv;    /* to start it anew */
+    size_t n_words; /* in argv, as they were at first */
     bool alive;
     int64_t exit_code; /* of the process, once it is not alive, and the signal that ended it or 0 */
     int signal_number;
@@ -154,6 +155,22 @@ static void report_if_over(sg_supervisor *s)
 
 static sg_status spawn(child *c, sg_error *err);
 
+/* Puts what a later life is told in the place of what an earlier one was. */
+static void tell_more(child *c)
+{
+    const sg_supervisor_options *options = &c->supervisor->options;
+    const char *const *more = options->more_words != NULL ? options->more_words(options->user, c->who) : NULL;
+    size_t n = c->n_words, n_more = 0;
+    for (char **word = c->argv + n; *word != NULL; word++)
+        free(*word);
+    while (more != NULL && more[n_more] != NULL)
+        n_more++;
+    c->argv = sg_xrealloc(c->argv, n + n_more + 1, sizeof(char *));
+    for (size_t i = 0; i < n_more; i++)
+        c->argv[n++] = sg_xstrdup(more[i]);
+    c->argv[n] = NULL;
+}
+
 /* One that was killed or has crashed; what ended by its own decision would decide so again. False: it is not. */
 static bool restart(child *c)
 {
@@ -164,6 +181,7 @@ static bool restart(child *c)
     s->n_restarts++;
     c->n_line = 0;
     c->last_error[0] = '\0';
+    tell_more(c);
     if (spawn(c, &s->error) != SG_OK) { /* which has told the others to stop */
         s->failure = sg_status_exit_code(SG_NOT_FOUND);
         return true;
@@ -242,15 +260,13 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buffer)
     }
 }
 
-static char **copy_argv(char *const *argv)
+static void copy_argv(child *c, char *const *argv)
 {
-    size_t n = 0;
-    while (argv[n] != NULL)
-        n++;
-    char **copy = sg_xcalloc(n + 1, sizeof(char *));
-    for (size_t i = 0; i < n; i++)
-        copy[i] = sg_xstrdup(argv[i]);
-    return copy;
+    while (argv[c->n_words] != NULL)
+        c->n_words++;
+    c->argv = sg_xcalloc(c->n_words + 1, sizeof(char *));
+    for (size_t i = 0; i < c->n_words; i++)
+        c->argv[i] = sg_xstrdup(argv[i]);
 }
 
 static child *add_child(sg_supervisor *s, const char *who, char *const *argv)
@@ -260,7 +276,7 @@ static child *add_child(sg_supervisor *s, const char *who, char *const *argv)
     snprintf(c->who, sizeof(c->who), "%s", who);
     s->children = sg_xrealloc(s->children, s->n_children + 1, sizeof(child *));
     s->children[s->n_children++] = c;
-    c->argv = copy_argv(argv);
+    copy_argv(c, argv);
     return c;
 }
 

@@ -26,6 +26,9 @@ typedef struct sg_supervisor_options {
     void (*on_finished)(void *user, const char *who, size_t n_alive);
     /* Children that were killed or have crashed are started anew, so often in all; `n` counts. */
     uint64_t restarts;
+    /* What such a one gets behind the command line that it had at first: words up to a NULL, copied; NULL, or no
+     * function: nothing. */
+    const char *const *(*more_words)(void *user, const char *who);
     void (*on_restarted)(void *user, const char *who, uint64_t n);
     /* Once, when the last child has ended and everything it wrote was handed over. */
     void (*on_ended)(void *user);

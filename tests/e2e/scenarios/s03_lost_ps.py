@@ -179,6 +179,22 @@ def a_run_that_was_killed_as_a_whole_goes_on_when_it_is_started_again(case):
 
 
 @scenario
+def a_job_that_began_anew_or_from_an_old_checkpoint_keeps_its_own_progress_when_ps_0_dies(case):
+    sha256 = undisturbed(case)
+    for restore in ("none", "50"):
+        name = f"run-{restore}"
+        config = cluster(case, name)
+        case.shardgrad("run", config, "--set", "train.steps=150")  # what an earlier job left
+        run = case.start("shardgrad", "run", config, "--restore", restore)
+        wait_until(lambda: any(iteration >= 100 and generation > 1 for iteration, generation in sets(case, name)) or
+                   run.popen.poll() is not None, "a periodic checkpoint of its own")
+        kill(case, run, 0)
+        end_like(case, run, name, sha256)
+        found = re.search(r"restored iteration=(\d+) generation=3", log_of(case, name, "ps-0"))
+        check(found and int(found[1]) >= 100, f"it goes on from its own checkpoint: {log_of(case, name, 'ps-0')}")
+
+
+@scenario
 def a_worker_that_has_done_its_part_and_waits_for_the_others_goes_back_with_the_job(case):
     config = cluster(case, "run", every=500, lease_ms="10000", warn_after_ms="500", train__steps="8000",
                      update__mode="async")

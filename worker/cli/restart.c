@@ -1,0 +1,39 @@
+/* worker/cli/restart.c - see restart.h. */
+#include "worker/cli/restart.h"
+
+#include <string.h>
+
+#include "common/checkpoint.h"
+
+/* False: it cannot be told. */
+static bool find_generation(const char *dir, uint64_t *generation)
+{
+    sg_checkpoint *folder;
+    *generation = 0;
+    const sg_status opened = sg_checkpoint_open_existing(&sg_disk_posix, dir, &folder, NULL);
+    if (opened != SG_OK)
+        return opened == SG_NOT_FOUND;
+    sg_checkpoint_record highest;
+    const sg_status status = sg_checkpoint_record_highest(folder, &highest, NULL);
+    sg_checkpoint_close(folder);
+    *generation = highest.generation;
+    return status == SG_OK;
+}
+
+void sg_restart_init(sg_restart *restart, const sg_config *config)
+{
+    *restart = (sg_restart){.config = config};
+    if (config->checkpoint.dir[0] != '\0')
+        (void)find_generation(config->checkpoint.dir, &restart->generation); /* the ps will say why not */
+}
+
+const char *const *sg_restart_words(const sg_restart *restart)
+{
+    static const char *const words[] = {"--set", "restore=latest", NULL};
+    const sg_config *config = restart->config;
+    uint64_t generation;
+    if (config->checkpoint.dir[0] == '\0' || strcmp(config->restore, "latest") == 0)
+        return NULL;
+    const bool is_known = find_generation(config->checkpoint.dir, &generation);
+    return is_known && generation <= restart->generation ? NULL : words;
+}
