@@ -41,6 +41,14 @@ static void stop(void *user)
     sg_trainer_stop(user);
 }
 
+/* A worker that `shardgrad run` started is told to stop when the whole run is: ps 0 then has the steps finished that
+ * were begun, and makes a checkpoint. If it left by itself, another would do a step without it, and what is trained
+ * after a restart would not be what an undisturbed run trains. ps 0 takes half of shutdown_grace_ms at most. */
+static uint64_t patience_ms(const sg_daemon *daemon, const sg_config *config)
+{
+    return daemon->parent == NULL ? 0 : config->shutdown_grace_ms * 5 / 8;
+}
+
 static sg_status train(const sg_daemon *daemon, const sg_config *config, uint32_t index, sg_log *log,
                        int *signal_number, sg_error *err)
 {
@@ -52,8 +60,9 @@ static sg_status train(const sg_daemon *daemon, const sg_config *config, uint32_
                                                                   .coordinator = daemon->coordinator,
                                                                   .worker = index,
                                                                   .log = log});
-    sg_status status =
-        sg_interruptible_run(&(sg_interruptible){.work = work, .stop = stop, .user = trainer}, signal_number, err);
+    const sg_interruptible interruptible = {
+        .work = work, .stop = stop, .user = trainer, .patience_ms = patience_ms(daemon, config)};
+    sg_status status = sg_interruptible_run(&interruptible, signal_number, err);
     sg_trainer_destroy(trainer);
     for (char **item = set; *item != NULL; item++)
         free(*item);

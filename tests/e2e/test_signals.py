@@ -1,4 +1,5 @@
 """What ends how: SIGTERM at daemons, Ctrl-C, SIGKILL, failures under `shardgrad run`. Nothing may be left behind."""
+import glob
 import os
 import signal
 import socket
@@ -145,6 +146,28 @@ def kill_9_of_a_run_leaves_nothing_behind(case):
 
 
 @test
+def a_run_that_is_stopped_and_started_again_trains_what_an_undisturbed_one_does(case):
+    def cluster(name, every):
+        return case.config(f"{name}.yaml", ps=("127.0.0.1:0",) * 2, workers=2, run_dir=f"{case.dir}/{name}",
+                           shutdown_grace_ms="20000", train__steps="3000", update__rule="adam",
+                           update__learning_rate="0.001",
+                           text=f"checkpoint: {{dir: {case.dir}/{name}-sets, every: {every}}}\n")
+
+    undisturbed = case.train(cluster("run", 100000))["parameters_sha256"]
+    for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+        name = f"stopped-by-{number}"
+        config = cluster(name, 100)
+        run = case.start("shardgrad", "run", config)
+        pids = case.watch_children(run, 4)
+        wait_until(lambda: glob.glob(f"{case.dir}/{name}-sets/step-000000000[1-9]00-g1/manifest.json"), "a checkpoint")
+        run.end_within(60, number, code)
+        ended(pids, 60)
+        check(not os.path.exists(f"{case.dir}/{name}/summary.json"), f"{name} had not ended by itself")
+        again = case.train(config, run=name)
+        equal(again["parameters_sha256"], undisturbed, f"parameters_sha256 of a run that was {name}")
+
+
+@test
 def a_worker_that_is_killed_ends_the_run_by_name(case):
     config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER)
     run = case.start("shardgrad", "run", config)
@@ -183,7 +206,7 @@ def a_ps_that_is_told_to_stop_before_anybody_knew_it_ends_the_run(case):
 
 @test
 def a_run_whose_worker_0_left_says_that_there_is_no_result(case):
-    config = case.config(workers=2, train__steps="5000")
+    config = case.config(workers=2, train__steps="5000", shutdown_grace_ms="200")  # for most of it, it waits for ps 0
     run = case.start("shardgrad", "run", config)
     pids = case.watch_children(run, 3)
     log = f"{case.dir}/run/log/worker-0.log"

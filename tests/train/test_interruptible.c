@@ -87,6 +87,28 @@ Test(interruptible, a_signal_that_is_held_stops_the_work_when_it_begins)
     cr_assert_eq(number, SIGTERM);
 }
 
+/* It waits for a signal to be taken, and ends by itself. */
+static sg_status work_that_hears(void *user, sg_error *err)
+{
+    (void)user;
+    kill(getpid(), SIGTERM);
+    sigset_t pending;
+    do
+        sigpending(&pending);
+    while (sigismember(&pending, SIGTERM));
+    return sg_error_set(err, SG_STOPPED, "the other end told it");
+}
+
+Test(interruptible, with_patience_work_that_ends_by_itself_is_not_asked_to_stop)
+{
+    work_state w = {.stopped = false};
+    const uint64_t hour_ms = 3600 * 1000;
+    const sg_interruptible patient = {.work = work_that_hears, .stop = stop, .user = &w, .patience_ms = hour_ms};
+    int number;
+    cr_assert_eq(sg_interruptible_run(&patient, &number, NULL), SG_STOPPED);
+    cr_assert_not(w.stopped);
+}
+
 /* Criterion checks the exit code of the process in which the test runs. */
 Test(interruptible, a_second_signal_ends_the_process_at_once, .exit_code = 130)
 {

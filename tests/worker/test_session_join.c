@@ -218,6 +218,24 @@ Test(session_join, leave_waits_for_the_calls_of_pushes_that_were_cancelled)
     peer_expect(&p, leave, SG_OK);
 }
 
+Test(session_join, a_goodbye_to_a_coordinator_that_stopped_and_is_gone_is_not_said_again)
+{
+    peer_declare(&p);
+    const sg_step step = peer_step(&p, 0);
+    uint64_t push;
+    cr_assert_eq(sg_session_push(p.session, p.now_ms, UINT64_MAX, &step, 1, peer_slices, 4, &push, NULL), SG_OK);
+    sg_session_action call = peer_take(&p, SG_SESSION_PUSH);
+    peer_fail(&p, &call, SG_STOPPED, "ps 0 was told to stop");
+    while (peer_count(&p, SG_SESSION_PUSH) > 0) {
+        call = peer_take(&p, SG_SESSION_PUSH);
+        peer_fail(&p, &call, SG_CANCELLED, "cancelled");
+    }
+    const uint64_t leave = sg_session_leave(p.session, p.now_ms, p.now_ms + 2000);
+    call = peer_take(&p, SG_SESSION_LEAVE);
+    peer_fail(&p, &call, SG_UNAVAILABLE, "connection refused");
+    peer_expect(&p, leave, SG_OK);
+}
+
 Test(session_join, leave_before_any_ticket_names_no_group)
 {
     const uint64_t leave = sg_session_leave(p.session, p.now_ms, p.now_ms + 2000);

@@ -252,6 +252,12 @@ static void settle(sg_session *session, uint64_t now_ms, sg_session_request *req
         sg_session_task_end(session, request->task, NULL, status, "%s", text);
 }
 
+/* A goodbye to a coordinator that had told that it stops: it has gone meanwhile, and nobody waits for this worker. */
+static bool is_for_nobody(const sg_session *session, const sg_session_request *request, sg_status status)
+{
+    return request->method == SG_SESSION_LEAVE && session->failed == SG_STOPPED && status == SG_UNAVAILABLE;
+}
+
 static void call_ended(sg_session *session, uint64_t now_ms, sg_session_request *request, sg_status status,
                        const char *error, const ProtobufCMessage *reply)
 {
@@ -262,7 +268,12 @@ static void call_ended(sg_session *session, uint64_t now_ms, sg_session_request 
         status = SG_INTERNAL;
         text = "the answer is a message of another type than the method's";
     }
-    if (status == SG_UNAVAILABLE || status == SG_TIMEOUT) {
+    if (is_for_nobody(session, request, status)) {
+        sg_session_request_release(session, request);
+        sg_session_request_end(session, request);
+        sg_session_task_end(session, request->task, NULL, SG_OK, "%s", "");
+        sg_session_request_free(request);
+    } else if (status == SG_UNAVAILABLE || status == SG_TIMEOUT) {
         repeat_unheard(session, request, now_ms, text);
     } else {
         peer_heard(session, request, now_ms);

@@ -12,6 +12,7 @@ typedef struct run {
     const sg_interruptible *what;
     uv_signal_t signals[SG_ARRAY_LEN(numbers)];
     uv_async_t over; /* the work has ended */
+    uv_timer_t patience;
     int signal_number;
     sg_status status;
     sg_error error;
@@ -24,13 +25,19 @@ static void do_work(void *user)
     uv_async_send(&r->over);
 }
 
+static void on_patience_over(uv_timer_t *timer)
+{
+    run *r = timer->data;
+    r->what->stop(r->what->user);
+}
+
 static void on_signal(uv_signal_t *handle, int signal_number)
 {
     run *r = handle->data;
     if (r->signal_number != 0)
         _exit(128 + signal_number);
     r->signal_number = signal_number;
-    r->what->stop(r->what->user);
+    uv_timer_start(&r->patience, on_patience_over, r->what->patience_ms, 0);
 }
 
 static void on_over(uv_async_t *async)
@@ -38,6 +45,7 @@ static void on_over(uv_async_t *async)
     run *r = async->data;
     for (size_t i = 0; i < SG_ARRAY_LEN(r->signals); i++)
         uv_close((uv_handle_t *)&r->signals[i], NULL);
+    uv_close((uv_handle_t *)&r->patience, NULL);
     uv_close((uv_handle_t *)async, NULL);
 }
 
@@ -71,7 +79,8 @@ sg_status sg_interruptible_run(const sg_interruptible *interruptible, int *signa
     const sg_status opened = loop_open(&loop, &r.over, err);
     if (opened != SG_OK)
         return opened;
-    r.over.data = &r;
+    uv_timer_init(&loop, &r.patience);
+    r.over.data = r.patience.data = &r;
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         uv_signal_init(&loop, &r.signals[i]);
         r.signals[i].data = &r;

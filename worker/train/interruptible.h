@@ -1,9 +1,10 @@
 /* worker/train/interruptible.h - runs the work of a program on a thread of its own, while the calling thread takes
  * signals.
  *
- * The first SIGTERM, SIGINT or SIGHUP asks the work to stop; the next one ends the process at once, with 128 plus its
- * number. Once the work has ended they are ignored: the program is about to end by itself, and with its own exit code.
- * For the main thread of a program only: signals belong to the process. */
+ * The first SIGTERM, SIGINT or SIGHUP asks the work to stop, if it has not ended by itself within patience_ms; the next
+ * one ends the process at once, with 128 plus its number. Once the work has ended they are ignored: the program is
+ * about to end by itself, and with its own exit code. For the main thread of a program only: signals belong to the
+ * process. */
 #ifndef SG_WORKER_TRAIN_INTERRUPTIBLE_H
 #define SG_WORKER_TRAIN_INTERRUPTIBLE_H
 
@@ -13,6 +14,7 @@ typedef struct sg_interruptible {
     sg_status (*work)(void *user, sg_error *err);
     void (*stop)(void *user); /* called at most once, while work runs, from the calling thread */
     void *user;
+    uint64_t patience_ms; /* 0: it is asked at once */
 } sg_interruptible;
 
 /* Keeps these signals for sg_interruptible_run, so that one that comes before it is not lost. For the start of main. */
