@@ -142,7 +142,7 @@ typedef struct sg_checkpoint_variable {
     uint64_t *shape; /* [rank] */
     uint32_t rank;
     uint32_t group;
-    bool frozen;
+    bool frozen, average;
     float lr_multiplier, decay_multiplier;
 } sg_checkpoint_variable;
 

@@ -55,9 +55,9 @@ static json_t *variables_json(const sg_checkpoint_variable *variables, uint32_t 
     for (uint32_t i = 0; i < n; i++) {
         const sg_checkpoint_variable *v = &variables[i];
         json_t *object =
-            json_pack("{s:s, s:o, s:i, s:b, s:f, s:f}", "name", v->name, "shape", numbers_json(v->shape, v->rank),
-                      "group", (int)v->group, "frozen", v->frozen, "lr_multiplier", (double)v->lr_multiplier,
-                      "decay_multiplier", (double)v->decay_multiplier);
+            json_pack("{s:s, s:o, s:i, s:b, s:b, s:f, s:f}", "name", v->name, "shape", numbers_json(v->shape, v->rank),
+                      "group", (int)v->group, "frozen", v->frozen, "average", v->average, "lr_multiplier",
+                      (double)v->lr_multiplier, "decay_multiplier", (double)v->decay_multiplier);
         if (json_array_append_new(array, object) != 0) {
             json_decref(array);
             return NULL;
@@ -196,6 +196,7 @@ static bool get_variable(const json_t *object, uint32_t n_groups, sg_checkpoint_
             return false;
     }
     v->frozen = json_is_true(json_object_get(object, "frozen"));
+    v->average = json_is_true(json_object_get(object, "average")); /* none, in sets of before there was any: false */
     v->lr_multiplier = (float)lr_multiplier;
     v->decay_multiplier = (float)decay_multiplier;
     return true;

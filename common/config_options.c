@@ -15,10 +15,10 @@
 
 static const sg_config_choice modes[] = {
     {"sync", SG_MODE_SYNC}, {"async", SG_MODE_ASYNC}, {"ssp", SG_MODE_SSP}, {NULL, 0}};
-static const sg_config_choice rules[] = {{"sgd", SG_RULE_SGD},           {"momentum", SG_RULE_MOMENTUM},
-                                         {"nesterov", SG_RULE_NESTEROV}, {"adagrad", SG_RULE_ADAGRAD},
-                                         {"rmsprop", SG_RULE_RMSPROP},   {"adam", SG_RULE_ADAM},
-                                         {"adamw", SG_RULE_ADAMW},       {NULL, 0}};
+static const sg_config_choice rules[] = {
+    {"sgd", SG_RULE_SGD},         {"momentum", SG_RULE_MOMENTUM}, {"nesterov", SG_RULE_NESTEROV},
+    {"adagrad", SG_RULE_ADAGRAD}, {"rmsprop", SG_RULE_RMSPROP},   {"adam", SG_RULE_ADAM},
+    {"adamw", SG_RULE_ADAMW},     {"average", SG_RULE_AVERAGE},   {NULL, 0}};
 static const sg_config_choice schedules[] = {
     {"constant", SG_SCHEDULE_CONSTANT}, {"step", SG_SCHEDULE_STEP}, {"cosine", SG_SCHEDULE_COSINE}, {NULL, 0}};
 static const sg_config_choice non_finites[] = {{"skip", SG_NON_FINITE_SKIP}, {"apply", SG_NON_FINITE_APPLY}, {NULL, 0}};

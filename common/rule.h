@@ -9,9 +9,10 @@ typedef enum sg_rule {
     SG_RULE_ADAGRAD,
     SG_RULE_RMSPROP,
     SG_RULE_ADAM,
-    SG_RULE_ADAMW
+    SG_RULE_ADAMW,
+    SG_RULE_AVERAGE
 } sg_rule;
 
-#define SG_N_RULES (SG_RULE_ADAMW + 1)
+#define SG_N_RULES (SG_RULE_AVERAGE + 1)
 
 #endif

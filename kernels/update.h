@@ -3,7 +3,13 @@
  * The pass reads the old values, the slots and all contributions, and writes the new values and the slots:
  *     sum = scale_0 * g_0; sum = fma(scale_i, g_i, sum) in rank order; new = rule(old, slots, sum)
  * The formula per element stands in update_rules.h and is shared by every backend. fma everywhere, so that the bits do
- * not depend on the backend, on vector width or on how a variable is cut. Rules are defined as PyTorch defines them. */
+ * not depend on the backend, on vector width or on how a variable is cut. Rules are defined as PyTorch defines them.
+ *
+ * `average` is of what is no gradient: a contribution is a value that its sender holds to be right (running statistics
+ * of a batch norm; the parameters of a worker that made steps of its own), and the sum is the mean of these, weighted
+ * by examples. Where one pass has the contributions of all members (sync), the mean is the new value, as in federated
+ * averaging (McMahan et al. 2017). Where it has that of one of n (async), the value goes 1/n of the way, so that n
+ * passes, one for each member, count as much as one with all. Learning rate and decay have no part in it. */
 #ifndef SG_KERNELS_UPDATE_H
 #define SG_KERNELS_UPDATE_H
 
@@ -25,6 +31,7 @@ typedef struct sg_update {
     float momentum;              /* momentum, nesterov */
     float beta1, beta2, epsilon; /* adam, adamw; the last two also rmsprop, the last adagrad */
     uint64_t count;              /* which application of the rule to this slice it is, from 1: t of adam, adamw */
+    uint64_t members;            /* average: so many members' passes make one mean; 0: 1 */
 } sg_update;
 
 /* One contribution that counts: weight not 0. */

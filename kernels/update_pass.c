@@ -127,6 +127,10 @@ SG_ISA_INLINE uint32_t apply_run(sg_rule rule, const sg_update_constants *consta
         case SG_RULE_ADAMW:
             w[i] = sg_update_adamw(&c, old[i], g, &first[i], &second[i]);
             break;
+        case SG_RULE_AVERAGE:
+            found |= not_finite(g);
+            w[i] = sg_update_average(&c, old[i], g);
+            break;
         }
     }
     return found;
@@ -225,6 +229,7 @@ SG_ISA_INLINE bool copy_is_finite(const float *restrict from, float *restrict to
         case SG_RULE_RMSPROP: return apply_rule(SG_RULE_RMSPROP, c, group, arrays, n_elems);                           \
         case SG_RULE_ADAM: return apply_rule(SG_RULE_ADAM, c, group, arrays, n_elems);                                 \
         case SG_RULE_ADAMW: return apply_rule(SG_RULE_ADAMW, c, group, arrays, n_elems);                               \
+        case SG_RULE_AVERAGE: return apply_rule(SG_RULE_AVERAGE, c, group, arrays, n_elems);                           \
         }                                                                                                              \
         return true;                                                                                                   \
     }                                                                                                                  \

@@ -18,6 +18,7 @@ typedef struct sg_update_constants {
     float minus_step;            /* -learning_rate / (1 - beta1^t) */
     float kept;                  /* 1 - learning_rate * weight_decay */
     float root_bias_correction2; /* sqrt(1 - beta2^t) */
+    float share;                 /* 1 / members */
 } sg_update_constants;
 
 static inline sg_update_constants sg_update_constants_of(const sg_update *update)
@@ -33,6 +34,7 @@ static inline sg_update_constants sg_update_constants_of(const sg_update *update
         .beta2 = update->beta2,
         .one_minus_beta2 = (float)(1.0 - beta2),
         .epsilon = update->epsilon,
+        .share = update->members > 1 ? (float)(1.0 / (double)update->members) : 1,
     };
     constants.kept = (float)(1.0 - (double)update->learning_rate * (double)update->weight_decay);
     if (update->rule == SG_RULE_ADAM || update->rule == SG_RULE_ADAMW) { /* powers take as long as a small slice */
@@ -45,7 +47,7 @@ static inline sg_update_constants sg_update_constants_of(const sg_update *update
 /* sg_update_slots, for the compiler to see through. */
 SG_ISA_INLINE size_t sg_update_slots_of(sg_rule rule)
 {
-    return rule == SG_RULE_SGD ? 0 : rule == SG_RULE_ADAM || rule == SG_RULE_ADAMW ? 2 : 1;
+    return rule == SG_RULE_SGD || rule == SG_RULE_AVERAGE ? 0 : rule == SG_RULE_ADAM || rule == SG_RULE_ADAMW ? 2 : 1;
 }
 
 SG_ISA_INLINE float sg_update_decayed(const sg_update_constants *c, float w, float g)
@@ -109,6 +111,12 @@ SG_ISA_INLINE float sg_update_adam(const sg_update_constants *c, float w, float 
 SG_ISA_INLINE float sg_update_adamw(const sg_update_constants *c, float w, float g, float *first, float *second)
 {
     return sg_update_adam_step(c, c->kept * w, g, first, second);
+}
+
+/* g is a value, and where it is the mean of all members' the new one to the bit. */
+SG_ISA_INLINE float sg_update_average(const sg_update_constants *c, float w, float g)
+{
+    return c->share < 1 ? fmaf(c->share, g - w, w) : g;
 }
 
 #endif

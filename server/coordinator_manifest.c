@@ -17,6 +17,7 @@ static sg_checkpoint_variable variable_of(const Shardgrad__V1__Variable *v)
         .rank = (uint32_t)v->n_shape,
         .group = v->group,
         .frozen = v->frozen,
+        .average = v->average,
         .lr_multiplier =
             multiplier(v->lr_multiplier_presence_case != SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE__NOT_SET,
                        v->lr_multiplier),
@@ -83,6 +84,7 @@ Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_
         to->n_shape = from->rank;
         to->group = from->group;
         to->frozen = from->frozen;
+        to->average = from->average;
         to->dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
         to->lr_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE_LR_MULTIPLIER;
         to->lr_multiplier = from->lr_multiplier;

@@ -178,6 +178,9 @@ static sg_status compare_variable(size_t index, const Shardgrad__V1__Variable *k
     if (known->frozen != mine->frozen)
         return sg_error_set(err, SG_MISMATCH, "variable %zu '%.100s' is %s here and %s in the cluster", index, name,
                             mine->frozen ? "frozen" : "trained", known->frozen ? "frozen" : "trained");
+    if (known->average != mine->average)
+        return sg_error_set(err, SG_MISMATCH, "variable %zu '%.100s' is %s here and %s in the cluster", index, name,
+                            mine->average ? "averaged" : "trained", known->average ? "averaged" : "trained");
     if (lr_multiplier(known) != lr_multiplier(mine))
         return sg_error_set(err, SG_MISMATCH, "variable %zu '%.100s' has lr_multiplier %g here and %g in the cluster",
                             index, name, lr_multiplier(mine), lr_multiplier(known));

@@ -59,6 +59,14 @@ static sg_status check_generation(const sg_store *store, uint64_t generation, sg
                         generation, store->options.ps, store->generation);
 }
 
+void sg_store_count_live(sg_store *store)
+{
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < store->options.max_workers; i++)
+        n += store->workers[i].incarnation != 0 && !store->workers[i].fenced;
+    atomic_store(&store->live, n);
+}
+
 sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t incarnation, uint64_t generation, sg_error *err)
 {
     if (store->failure != SG_OK)

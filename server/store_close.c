@@ -89,7 +89,7 @@ static sg_update update_of(sg_store *store, sg_store_slice *slice, const sg_stor
     /* Sync: a step that all contributions were left out of counts for Adam, too, so that every slice has one count. */
     slice->n_applied = store->options.mode == SG_MODE_SYNC ? c->old->step + 1 : slice->n_applied + 1;
     return (sg_update){
-        .rule = store->options.rule,
+        .rule = slice->variable->rule,
         .learning_rate = part->learning_rate * slice->variable->lr_multiplier,
         .weight_decay = hyper.weight_decay * slice->variable->decay_multiplier,
         .momentum = hyper.momentum,
@@ -97,6 +97,7 @@ static sg_update update_of(sg_store *store, sg_store_slice *slice, const sg_stor
         .beta2 = hyper.beta2,
         .epsilon = hyper.epsilon,
         .count = slice->n_applied,
+        .members = store->options.mode == SG_MODE_SYNC ? 1 : atomic_load(&store->live),
     };
 }
 

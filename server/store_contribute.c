@@ -191,7 +191,7 @@ sg_status sg_store_prepare(sg_store_push_state *p, size_t i, sg_error *err)
     }
     /* Of a repeat, too: its sender may not know yet what was left out. */
     item->look = item->verdict == SG_ROUND_STORED && p->request->weight > 0 &&
-                 p->store->options.non_finite != SG_NON_FINITE_APPLY && sg_update_slots(p->store->options.rule) == 0;
+                 p->store->options.non_finite != SG_NON_FINITE_APPLY && sg_store_n_slots(item->slice) == 0;
     if (item->look)
         item->finite = true;
     else

@@ -59,14 +59,14 @@ static void hold(const sg_store *store, sg_store_slice *slice, sg_version *versi
     k->version = sg_version_retain(version);
     k->step = version->step;
     k->n_applied = async ? slice->n_applied : k->step;
-    k->copied = sg_store_n_slots(store, slice) == 0;
+    k->copied = sg_store_n_slots(slice) == 0;
 }
 
 static void copy_slots(sg_store *store, sg_store_slice *slice)
 {
     sg_store_keeping *k = slice->cut;
     k->copied = true;
-    for (size_t i = 0; i < sg_store_n_slots(store, slice); i++) {
+    for (size_t i = 0; i < sg_store_n_slots(slice); i++) {
         k->slots[i] = sg_version_create(store->pool, slice->index, k->step, slice->n_elems);
         k->out_of_memory |= !k->slots[i];
         if (k->slots[i])
@@ -237,7 +237,7 @@ void sg_store_place(sg_store *store, uint32_t place, uint32_t *index, uint32_t *
     pthread_rwlock_rdlock(&store->lock);
     const sg_store_slice *slice = &store->slices[place];
     *index = slice->index;
-    *n_slots = (uint32_t)sg_store_n_slots(store, slice);
+    *n_slots = (uint32_t)sg_store_n_slots(slice);
     pthread_rwlock_unlock(&store->lock);
 }
 
@@ -258,7 +258,7 @@ sg_status sg_store_take_kept(sg_store *store, const sg_store_cut *cut, uint32_t 
     if (complete) {
         kept->version = k->version;
         kept->step = k->step;
-        kept->n_slots = sg_store_n_slots(store, slice);
+        kept->n_slots = sg_store_n_slots(slice);
         memcpy(kept->slots, k->slots, sizeof k->slots);
         kept->n_applied = k->n_applied;
         k->version = NULL;

@@ -91,6 +91,11 @@ static sg_status check_variable(const Shardgrad__V1__Variable *variable, size_t 
     return SG_OK;
 }
 
+static sg_rule rule_of(const sg_store *store, const Shardgrad__V1__Variable *variable)
+{
+    return variable->average ? SG_RULE_AVERAGE : store->options.rule;
+}
+
 static sg_status make_plan(const Shardgrad__V1__PsDeclareRequest *request, sg_plan **plan, sg_error *err)
 {
     if (request->n_variables == 0 || request->n_variables > SG_PLAN_MAX_VARIABLES)
@@ -119,15 +124,16 @@ static void copy_variables(sg_store *store, const Shardgrad__V1__PsDeclareReques
         store->variables[i] = (sg_store_variable){
             .name = sg_xstrdup(from->name),
             .frozen = from->frozen,
+            .rule = rule_of(store, from),
             .lr_multiplier = lr_multiplier(from),
             .decay_multiplier = decay_multiplier(from),
         };
     }
 }
 
-size_t sg_store_n_slots(const sg_store *store, const sg_store_slice *slice)
+size_t sg_store_n_slots(const sg_store_slice *slice)
 {
-    return slice->variable->frozen ? 0 : sg_update_slots(store->options.rule);
+    return slice->variable->frozen ? 0 : sg_update_slots(slice->variable->rule);
 }
 
 static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
@@ -142,7 +148,7 @@ static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
     slice->round.backup = (uint32_t)store->options.backup_workers;
     uint64_t n_bytes = slice->n_elems * sizeof(float);
     store->value_bytes += n_bytes;
-    store->slot_bytes += n_bytes * sg_store_n_slots(store, slice);
+    store->slot_bytes += n_bytes * sg_store_n_slots(slice);
 }
 
 static sg_status make_slices(sg_store *store, sg_error *err)
@@ -178,7 +184,8 @@ static sg_status check_same(const sg_store *store, const Shardgrad__V1__PsDeclar
         const Shardgrad__V1__Variable *variable = request->variables[i];
         const sg_store_variable *kept = &store->variables[i];
         same = strcmp(variable->name, kept->name) == 0 && variable->frozen == kept->frozen &&
-               !(lr_multiplier(variable) < kept->lr_multiplier) && !(lr_multiplier(variable) > kept->lr_multiplier) &&
+               rule_of(store, variable) == kept->rule && !(lr_multiplier(variable) < kept->lr_multiplier) &&
+               !(lr_multiplier(variable) > kept->lr_multiplier) &&
                !(decay_multiplier(variable) < kept->decay_multiplier) &&
                !(decay_multiplier(variable) > kept->decay_multiplier) &&
                plan->variables[i].n_elems == known->variables[i].n_elems &&

@@ -29,6 +29,7 @@ sg_status sg_store_begin_generation(sg_store *store, uint64_t generation, const 
         store->workers[i].incarnation = 0;
         store->workers[i].fenced = false;
     }
+    sg_store_count_live(store);
     return SG_OK;
 }
 

@@ -97,10 +97,10 @@ static sg_status admit_locked(sg_store *store, const Shardgrad__V1__InitializeRe
 }
 
 /* Zeroed, unless the slice has them from an earlier message. */
-static sg_status make_slots(sg_store *store, sg_store_slice *slice, sg_error *err)
+static sg_status make_slots(sg_store_slice *slice, sg_error *err)
 {
     size_t n_bytes = slice->n_elems * sizeof(float);
-    for (size_t i = 0; i < sg_store_n_slots(store, slice); i++) {
+    for (size_t i = 0; i < sg_store_n_slots(slice); i++) {
         pthread_mutex_lock(&slice->mutex);
         bool is_there = slice->slots[i] != NULL;
         pthread_mutex_unlock(&slice->mutex);
@@ -147,7 +147,7 @@ static sg_status make_spare(sg_store *store, sg_store_slice *slice, sg_error *er
 static sg_status store_slice(sg_store *store, const Shardgrad__V1__InitializeRequest *request, sg_store_slice *slice,
                              sg_span_reader *reader, sg_error *err)
 {
-    sg_status status = make_slots(store, slice, err);
+    sg_status status = make_slots(slice, err);
     if (status == SG_OK)
         status = make_spare(store, slice, err);
     if (status != SG_OK)

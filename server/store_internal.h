@@ -42,6 +42,7 @@
 typedef struct sg_store_variable {
     char *name;
     bool frozen;
+    sg_rule rule;
     float lr_multiplier, decay_multiplier;
 } sg_store_variable;
 
@@ -171,6 +172,7 @@ struct sg_store {
     /* Another number when somebody who was let in may not be any more; changed under `lock`. A contribution that is
      * counted under its slice's mutex compares it with what it was when its push was let in. */
     _Atomic uint64_t admission;
+    _Atomic uint64_t live;          /* workers that are let in; changed under `lock` */
     _Atomic uint64_t held_bytes;    /* of messages that contributions lie in */
     _Atomic uint64_t waiting_bytes; /* of contributions that have room: sg_store_room_take */
     pthread_mutex_t focus_mutex;    /* guards the next three; taken before a slice's */
@@ -181,6 +183,8 @@ struct sg_store {
 
 /* --- store.c --- */
 
+/* Under store.lock, when one was let in or fenced: counts store.live anew. */
+void sg_store_count_live(sg_store *store);
 /* Under store.lock: is this incarnation let in? Errors: the failure, ROLLED_BACK, NOT_READY, INVALID, FENCED. */
 SG_MUST_USE sg_status sg_store_admit(sg_store *store, uint32_t worker, uint64_t incarnation, uint64_t generation,
                                      sg_error *err);
@@ -219,7 +223,7 @@ SG_MUST_USE sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V
                                              sg_error *err);
 void sg_store_free_variables(sg_store *store);
 /* Slots that the slice needs. */
-size_t sg_store_n_slots(const sg_store *store, const sg_store_slice *slice);
+size_t sg_store_n_slots(const sg_store_slice *slice);
 
 /* --- store_initialize.c, parts of orders: under store.lock, for writing --- */
 

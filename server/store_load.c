@@ -57,7 +57,7 @@ static void filling_deinit(filling *f)
 
 static sg_status filling_make(sg_store *store, const sg_store_slice *slice, filling *f, sg_error *err)
 {
-    f->n_slots = sg_store_n_slots(store, slice);
+    f->n_slots = sg_store_n_slots(slice);
     f->version = sg_version_create(store->pool, slice->index, 0, slice->n_elems);
     bool complete = f->version != NULL;
     if (!slice->variable->frozen) {

@@ -111,6 +111,7 @@ static sg_status admit(sg_store *store, const Shardgrad__V1__Admit *order, sg_er
     if (order->incarnation > worker->incarnation)
         worker->fenced = false;
     worker->incarnation = order->incarnation;
+    sg_store_count_live(store);
     atomic_fetch_add(&store->admission, 1);
     free(worker->address);
     worker->address = order->address[0] ? sg_xstrdup(order->address) : NULL;
@@ -141,6 +142,7 @@ static sg_status fence(sg_store *store, const Shardgrad__V1__Excuse *order, sg_e
     sg_status status = check_excuse(store, order, err);
     if (status == SG_OK && store->workers[order->worker].incarnation == order->incarnation)
         store->workers[order->worker].fenced = true;
+    sg_store_count_live(store);
     atomic_fetch_add(&store->admission, 1);
     return status;
 }

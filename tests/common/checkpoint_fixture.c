@@ -12,7 +12,7 @@ static uint64_t shapes[][2] = {{0, 0}, {50, 20}, {17, 0}, {8, 8}};
 const sg_checkpoint_variable fixture_variables[N_FIXTURE_VARIABLES] = {
     {.name = scalar, .shape = shapes[0], .rank = 0, .lr_multiplier = 1, .decay_multiplier = 1},
     {.name = weight, .shape = shapes[1], .rank = 2, .group = 1, .lr_multiplier = 0.5F, .decay_multiplier = 1},
-    {.name = bias, .shape = shapes[2], .rank = 1, .lr_multiplier = 1, .decay_multiplier = 0},
+    {.name = bias, .shape = shapes[2], .rank = 1, .average = true, .lr_multiplier = 1, .decay_multiplier = 0},
     {.name = frozen, .shape = shapes[3], .rank = 2, .frozen = true, .lr_multiplier = 1, .decay_multiplier = 1},
 };
 

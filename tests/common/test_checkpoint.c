@@ -84,7 +84,7 @@ Test(checkpoint, a_manifest_comes_back_as_it_was)
         const sg_checkpoint_variable *f = &found.variables[i], *w = &fixture_variables[i];
         cr_assert_str_eq(f->name, w->name);
         cr_assert(f->rank == w->rank && memcmp(f->shape, w->shape, w->rank * sizeof(uint64_t)) == 0);
-        cr_assert(f->group == w->group && f->frozen == w->frozen);
+        cr_assert(f->group == w->group && f->frozen == w->frozen && f->average == w->average);
         cr_assert(f->lr_multiplier == w->lr_multiplier && f->decay_multiplier == w->decay_multiplier);
     }
     sg_checkpoint_manifest_deinit(&found);

@@ -163,7 +163,7 @@ Test(config_refused, a_word_that_is_none_of_the_choices_is_refused_with_the_choi
         {"update:\n  mode: asink\n",
          "c.yaml:2:9: update.mode: 'asink' is not one of sync, async, ssp (did you mean async?)"},
         {"update: {rule: adem}\n", "c.yaml:1:16: update.rule: 'adem' is not one of sgd, momentum, nesterov, adagrad, "
-                                   "rmsprop, adam, adamw (did you "
+                                   "rmsprop, adam, adamw, average (did you "
                                    "mean adam?)"},
         {"update: {schedule: linear}\n", "c.yaml:1:20: update.schedule: 'linear' is not one of constant, step, cosine"},
         {"log_level: INFO\n", "c.yaml:1:12: log_level: 'INFO' is not one of debug, info, warn, error"},

@@ -23,7 +23,8 @@ static sg_update update_of(sg_rule rule, float weight_decay)
                        .beta1 = 0.9F,
                        .beta2 = 0.999F,
                        .epsilon = 1e-8F,
-                       .count = 1};
+                       .count = 1,
+                       .members = 3};
 }
 
 /* Computed in double precision by a Python script after torch.optim's sources, weight_decay 0.01. */
@@ -74,6 +75,33 @@ Test(update, three_steps_of_each_rule_give_the_values_that_pytorch_gives)
                                    step, e, (double)w[e]);
         }
     }
+}
+
+/* Of the values 2, 6 and 10 with the weights 1, 2 and 1. */
+static float average(float old, uint64_t members, size_t first, size_t n)
+{
+    static const float values[] = {2, 6, 10};
+    static const uint64_t weights[] = {1, 2, 1};
+    float scales[3], w = old;
+    sg_span spans[3];
+    sg_update_part parts[3];
+    cr_assert(sg_update_scales(weights + first, n, scales));
+    for (size_t i = 0; i < n; i++)
+        parts[i] = (sg_update_part){.gradient = sg_span_reader_of_array(&spans[i], &values[first + i], sizeof(float)),
+                                    .scale = scales[i]};
+    const sg_update update = {
+        .rule = SG_RULE_AVERAGE, .learning_rate = 0.1F, .weight_decay = 0.1F, .count = 1, .members = members};
+    cr_assert(sg_update_apply(&update, 1, &w, &w, NULL, parts, n));
+    return w;
+}
+
+Test(update, average_makes_the_mean_of_all_members_the_value_and_goes_to_that_of_one_by_a_share)
+{
+    cr_assert_eq(average(1, 0, 0, 3), 6.0F);
+    cr_assert_eq(average(-100, 1, 0, 3), 6.0F, "what was there before has no part in it");
+    cr_assert_eq(average(INFINITY, 1, 1, 1), 6.0F);
+    cr_assert_eq(average(1, 4, 1, 1), 2.25F, "a quarter of the way from 1 to 6");
+    cr_assert_eq(average(6, 4, 1, 1), 6.0F);
 }
 
 /* A variable with slots and contributions, filled with noise. */
@@ -216,7 +244,7 @@ static double expected(const sg_update *u, double w, double g, double slot0, dou
 {
     if (u->rule == SG_RULE_ADAMW)
         w *= 1 - (double)u->learning_rate * (double)u->weight_decay;
-    else
+    else if (u->rule != SG_RULE_AVERAGE)
         g += (double)u->weight_decay * w;
     double velocity = (double)u->momentum * slot0 + g;
     double beta1 = u->beta1;
@@ -239,6 +267,8 @@ static double expected(const sg_update *u, double w, double g, double slot0, dou
     case SG_RULE_ADAMW:
         return w - (double)u->learning_rate / (1 - pow(beta1, t)) * first /
                        (sqrt(second) / sqrt(1 - pow(beta2, t)) + (double)u->epsilon);
+    case SG_RULE_AVERAGE:
+        return w + (g - w) / (double)u->members;
     }
     return NAN;
 }
@@ -289,6 +319,7 @@ Test(update, a_rule_keeps_as_many_slots_as_it_needs)
     cr_assert(sg_update_slots(SG_RULE_RMSPROP) == 1);
     cr_assert(sg_update_slots(SG_RULE_ADAM) == 2);
     cr_assert(sg_update_slots(SG_RULE_ADAMW) == 2);
+    cr_assert(sg_update_slots(SG_RULE_AVERAGE) == 0);
 }
 
 static void find_at(sg_isa isa, size_t n, size_t at, float bad)

@@ -98,7 +98,8 @@ static fixture fixture_draw(sg_seed *seed)
                             .beta1 = 0.9F,
                             .beta2 = 0.999F,
                             .epsilon = 1e-8F,
-                            .count = 1 + sg_seed_below(seed, 5)},
+                            .count = 1 + sg_seed_below(seed, 5),
+                            .members = sg_seed_below(seed, 4)},
                  .n_elems = sg_seed_below(seed, sg_seed_below(seed, 2) ? 40 : 4000),
                  .n_parts = 1 + sg_seed_below(seed, sg_seed_below(seed, 4) ? 9 : MAX_PARTS)};
     f.old_values = draw(seed, f.n_elems);
@@ -183,6 +184,9 @@ static outcome plain(const fixture *f)
             break;
         case SG_RULE_ADAMW:
             w = sg_update_adamw(&c, w, sum, &o.slots[0][i], &o.slots[1][i]);
+            break;
+        case SG_RULE_AVERAGE:
+            w = sg_update_average(&c, w, sum);
             break;
         }
         o.new_values[i] = w;

@@ -77,6 +77,7 @@ void fixture_declare(fixture *f, const fixture_variable *variables, size_t n, ui
         messages[i].shape = (uint64_t *)&variables[i].n_elems;
         messages[i].group = variables[i].group;
         messages[i].frozen = variables[i].frozen;
+        messages[i].average = variables[i].average;
         pointers[i] = &messages[i];
     }
     Shardgrad__V1__OrderHeader header = SHARDGRAD__V1__ORDER_HEADER__INIT;

@@ -11,7 +11,7 @@ typedef struct fixture_variable {
     const char *name;
     uint64_t n_elems;
     uint32_t group;
-    bool frozen;
+    bool frozen, average;
 } fixture_variable;
 
 /* The end of one pull; values of the slices, one after the other. */

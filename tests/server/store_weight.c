@@ -2,8 +2,10 @@
 
 #include <criterion/criterion.h>
 
-const fixture_variable weight_variables[3] = {{"weight", 40, 0, false}, {"table", 4, 0, true}, {"other", 4, 1, false}};
-const fixture_variable weight_small[1] = {{"bias", 4, 0, false}};
+const fixture_variable weight_variables[3] = {{.name = "weight", .n_elems = 40},
+                                              {.name = "table", .n_elems = 4, .frozen = true},
+                                              {.name = "other", .n_elems = 4, .group = 1}};
+const fixture_variable weight_small[1] = {{.name = "bias", .n_elems = 4}};
 const uint32_t weight_slices[3] = {0, 1, 2};
 const uint32_t weight_first = 0;
 const float weight_ones[40] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,

@@ -211,6 +211,9 @@ Test(coordinator_init, a_list_that_differs_is_refused_naming_the_variable_and_bo
     bias.frozen = true;
     rig_failed(rig_declare_list(&r, b, list, 2), SG_MISMATCH, "variable 1 'bias' is frozen here and trained");
     bias.frozen = false;
+    bias.average = true;
+    rig_failed(rig_declare_list(&r, b, list, 2), SG_MISMATCH, "variable 1 'bias' is averaged here and trained");
+    bias.average = false;
     bias.lr_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE_LR_MULTIPLIER;
     bias.lr_multiplier = 2;
     rig_failed(rig_declare_list(&r, b, list, 2), SG_MISMATCH, "lr_multiplier 2 here and 1 in the cluster");

@@ -150,6 +150,71 @@ Test(store, terms_that_differ_from_the_rounds_are_refused_and_no_slice_of_the_pu
     fixture_stop(&f);
 }
 
+/* --- variables that are averaged --- */
+
+static const fixture_variable averaged[] = {{.name = "mean", .n_elems = 4, .average = true},
+                                            {.name = "weight", .n_elems = 4}};
+
+static void start_averaged(fixture *f, sg_mode mode, sg_rule rule, uint32_t n_workers)
+{
+    sg_store_options options = fixture_options(mode, rule);
+    fixture_init(f, &options);
+    fixture_start(f, averaged, 2, n_workers, 10.0f);
+}
+
+Test(store, a_variable_that_is_averaged_becomes_the_mean_of_what_is_pushed_whatever_the_rule_is)
+{
+    for (sg_rule rule = SG_RULE_SGD; rule < SG_N_RULES; rule++) {
+        fixture f;
+        start_averaged(&f, SG_MODE_SYNC, rule, 2);
+        fixture_push push = fixture_a_push(0, 0, 0x3, weight_ones, 4);
+        push.weight = 3;
+        push.learning_rate = 0.25f;
+        sg_error err;
+        cr_assert_eq(fixture_send(&f, &push, NULL, NULL, &err), SG_OK);
+        push.worker = 1;
+        push.incarnation = FIXTURE_INCARNATION(2);
+        push.weight = 1;
+        push.values = weight_threes;
+        cr_assert_eq(fixture_send(&f, &push, NULL, NULL, &err), SG_OK);
+        weight_expect(&f, 1, 1.5f);
+        Shardgrad__V1__PsReport report;
+        sg_store_report(f.store, &report);
+        cr_assert_eq(report.slot_bytes, sg_update_slots(rule) * 16, "it has no slots");
+        sg_store_report_deinit(&report);
+        fixture_stop(&f);
+    }
+}
+
+Test(store, what_is_not_finite_is_left_out_of_the_mean)
+{
+    static const float bad[] = {1, NAN, 1, 1};
+    fixture f;
+    start_averaged(&f, SG_MODE_SYNC, SG_RULE_ADAM, 2);
+    fixture_push_ok(&f, 0, 0, 0x3, weight_threes, 4);
+    fixture_push_ok(&f, 1, 0, 0x3, bad, 4);
+    weight_expect(&f, 1, 3.0f);
+    fixture_push_ok(&f, 0, 1, 0x1, bad, 4);
+    weight_expect(&f, 2, 3.0f);
+    fixture_stop(&f);
+}
+
+Test(store, async_a_variable_that_is_averaged_goes_to_what_is_pushed_by_the_share_of_one_live_worker)
+{
+    fixture f;
+    start_averaged(&f, SG_MODE_ASYNC, SG_RULE_SGD, 4);
+    fixture_push_ok(&f, 0, 0, 0x1, weight_twos, 4);
+    weight_expect(&f, 1, 8.0f); /* 10 + (2 - 10) / 4 */
+    fixture_excuse(&f, 1, FIXTURE_INCARNATION(2), NULL, 0, 0);
+    fixture_excuse(&f, 2, FIXTURE_INCARNATION(3), NULL, 0, 0);
+    fixture_push_ok(&f, 3, 1, 0x8, weight_twos, 4);
+    weight_expect(&f, 2, 5.0f);
+    fixture_excuse(&f, 3, FIXTURE_INCARNATION(4), NULL, 0, 0);
+    fixture_push_ok(&f, 0, 2, 0x1, weight_threes, 4);
+    weight_expect(&f, 3, 3.0f);
+    fixture_stop(&f);
+}
+
 /* --- incarnations and generations --- */
 
 Test(store, only_the_current_incarnation_is_let_in)

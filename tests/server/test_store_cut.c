@@ -21,7 +21,9 @@ typedef struct cut_rig {
 
 static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 /* Of 16 and 4 elements: slices 0 and 1, of group 0; slice 2 is of group 1, slice 3 is never trained. */
-static const fixture_variable variables[] = {{"weight", 20, 0, false}, {"critic", 4, 1, false}, {"fixed", 4, 0, true}};
+static const fixture_variable variables[] = {{.name = "weight", .n_elems = 20},
+                                             {.name = "critic", .n_elems = 4, .group = 1},
+                                             {.name = "fixed", .n_elems = 4, .frozen = true}};
 
 static void on_cut(void *user, const sg_store_cut *made, sg_status status, const char *message)
 {

@@ -18,7 +18,9 @@ TestSuite(store_garbage, .timeout = 60);
 #define N_VALUES    24u
 
 /* Slices of 16 and 8 elements in group 0; one of 4 in group 1; one that is frozen. */
-static const fixture_variable variables[] = {{"weight", 24, 0, false}, {"other", 4, 1, false}, {"table", 4, 0, true}};
+static const fixture_variable variables[] = {{.name = "weight", .n_elems = 24},
+                                             {.name = "other", .n_elems = 4, .group = 1},
+                                             {.name = "table", .n_elems = 4, .frozen = true}};
 static const uint32_t slices[] = {0, 1, 2, 3};
 
 typedef struct garbage {

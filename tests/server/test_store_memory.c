@@ -15,7 +15,7 @@ TestSuite(store_memory, .timeout = 60);
 #define N_STEPS   20u
 
 /* Slices of 16 elements. Everything that a push needs, made beforehand. */
-static const fixture_variable variables[] = {{"weight", 16 * N_SLICES, 0, false}};
+static const fixture_variable variables[] = {{.name = "weight", .n_elems = 16 * N_SLICES}};
 
 typedef struct driver {
     fixture f;

@@ -104,7 +104,7 @@ Test(store_orders, a_refused_order_is_refused_the_same_way_when_it_comes_again)
 Test(store_orders, a_declaration_takes_no_memory_for_slots_before_values_come)
 {
     fixture f;
-    const fixture_variable huge = {"huge", UINT64_C(1) << 43, 0, false};
+    const fixture_variable huge = {.name = "huge", .n_elems = UINT64_C(1) << 43};
     sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_ADAM);
     fixture_init(&f, &options);
     f.slice_bytes = UINT64_C(1) << 45;

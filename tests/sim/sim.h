@@ -36,9 +36,11 @@
 #define SIM_MAX_SETS         200u    /* checkpoints that were cut */
 #define SIM_END_MS           200000u /* nothing takes so long: it hangs */
 /* Bits of an incarnation that count; those above say where its coordinator began. */
-#define SIM_COUNTER_MASK    UINT64_C(0xfff)
-#define SIM_FROZEN_VARIABLE 2u /* of sim_scenario_variables */
-#define SIM_NO_PS           UINT32_MAX
+#define SIM_COUNTER_MASK UINT64_C(0xfff)
+/* Of sim_scenario_variables; the first one in sync jobs. */
+#define SIM_AVERAGED_VARIABLE 1u
+#define SIM_FROZEN_VARIABLE   2u
+#define SIM_NO_PS             UINT32_MAX
 
 typedef struct sim sim;
 typedef struct sim_call sim_call;

@@ -279,8 +279,8 @@ static uint32_t counted(const sim_step_record *record, uint32_t slice,
     return n;
 }
 
-static float next_value(const sim_step_record *record, const sim_contribution *const *list, uint32_t n, uint64_t step,
-                        uint32_t slice, uint32_t elem, float old)
+static float next_value(const sim *s, const sim_step_record *record, const sim_contribution *const *list, uint32_t n,
+                        uint64_t step, uint32_t slice, uint32_t elem, float old)
 {
     uint64_t total = 0;
     float sum = 0;
@@ -295,6 +295,8 @@ static float next_value(const sim_step_record *record, const sim_contribution *c
         sum = first ? scale * g : fmaf(scale, g, sum);
         first = false;
     }
+    if (total > 0 && s->plan->slices[slice].variable == SIM_AVERAGED_VARIABLE)
+        return sum;
     return total == 0 ? old : fmaf(-record->learning_rate, sum, old);
 }
 
@@ -318,7 +320,7 @@ static void check_step(sim *s, uint32_t ps, uint32_t slice, uint64_t step)
         sim_fail(s, "slice %" PRIu32 ", step %" PRIu64 " closed without worker %" PRIu32, slice, step, member);
     for (uint32_t i = 0; i < s->plan->slices[slice].n_elems && versions->known[step] && versions->known[step + 1];
          i++) {
-        float want = next_value(record, list, n, step, slice, i, versions->values[step][i]);
+        float want = next_value(s, record, list, n, step, slice, i, versions->values[step][i]);
         float got = versions->values[step + 1][i];
         if (memcmp(&want, &got, sizeof want) != 0)
             sim_fail(s,

@@ -201,10 +201,12 @@ SHOWN(sg_tensor *, opinion_mean_squared_error, opinion_pass *pass, sg_tensor *x,
 static const struct {
     const char *name;
     sg_rule rule;
-} rules[] = {
-    {"sgd", SG_RULE_SGD}, {"momentum", SG_RULE_MOMENTUM}, {"nesterov", SG_RULE_NESTEROV}, {"adam", SG_RULE_ADAM}};
+} rules[] = {{"sgd", SG_RULE_SGD},     {"momentum", SG_RULE_MOMENTUM}, {"nesterov", SG_RULE_NESTEROV},
+             {"adam", SG_RULE_ADAM},   {"adagrad", SG_RULE_ADAGRAD},   {"rmsprop", SG_RULE_RMSPROP},
+             {"adamw", SG_RULE_ADAMW}, {"average", SG_RULE_AVERAGE}};
 
-/* One application of the rule, in place; numbers: learning rate, weight decay, momentum, beta1, beta2, epsilon. */
+/* One application of the rule, in place; numbers: learning rate, weight decay, momentum, beta1, beta2, epsilon. Of
+ * `average`, count members. */
 SHOWN(int, opinion_update, const char *rule, const float numbers[6], uint64_t count, size_t n, float *value,
       float *slot0, float *slot1, const float *gradient)
 {
@@ -214,7 +216,8 @@ SHOWN(int, opinion_update, const char *rule, const float numbers[6], uint64_t co
                         .beta1 = numbers[3],
                         .beta2 = numbers[4],
                         .epsilon = numbers[5],
-                        .count = count};
+                        .count = count,
+                        .members = count};
     size_t i = 0;
     while (i < SG_ARRAY_LEN(rules) && strcmp(rules[i].name, rule) != 0)
         i++;

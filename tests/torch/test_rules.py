@@ -48,3 +48,37 @@ def nesterov_agrees(case):
 def adam_agrees(case):
     for decay in (0, 0.01):
         compare("adam", lambda p: torch.optim.Adam(p, 0.01, (0.9, 0.99), 1e-8, decay), 0.01, decay, 0, 0.9, 0.99, 1e-8)
+
+
+@test
+def adamw_agrees(case):
+    compare("adamw", lambda p: torch.optim.AdamW(p, 0.01, (0.9, 0.99), 1e-8, 0.1), 0.01, 0.1, 0, 0.9, 0.99, 1e-8)
+
+
+@test
+def adagrad_agrees(case):
+    for decay in (0, 0.01):
+        compare("adagrad", lambda p: torch.optim.Adagrad(p, 0.05, weight_decay=decay, eps=1e-8), 0.05, decay, 0, 0, 0,
+                1e-8)
+
+
+@test
+def rmsprop_agrees(case):
+    for decay in (0, 0.01):
+        compare("rmsprop", lambda p: torch.optim.RMSprop(p, 0.01, 0.99, 1e-8, decay), 0.01, decay, 0, 0, 0.99, 1e-8)
+
+
+@test
+def average_agrees(case):
+    """One value after the other, each with the weight that makes the mean of all so far: torch's AveragedModel."""
+    random = numpy.random.default_rng(7)
+    model = torch.nn.Linear(N, 1, bias=False)
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    value = numpy.full(N, 1000, numpy.float32)
+    for step in range(STEPS):
+        pushed = random.normal(0, 1, N).astype(numpy.float32)
+        model.weight.data = torch.tensor(pushed.reshape(1, N))
+        averaged.update_parameters(model)
+        opinion.update("average", (0, 0, 0, 0, 0, 0), step + 1, value, [value, value], pushed)
+        worst = abs(value - averaged.module.weight.detach().numpy().reshape(N)).max()
+        check(worst <= BOUND, f"average: differs by {worst:.2g} after step {step + 1}, wanted {BOUND}")

@@ -7,7 +7,13 @@ static float values[72], gradients[72];
 
 const sg_variable peer_variables[3] = {
     {.name = "a", .rank = 2, .shape = {5, 8}, .value = values, .gradient = gradients},
-    {.name = "b", .rank = 1, .shape = {16}, .value = values + 40, .gradient = gradients + 40, .no_decay = true},
+    {.name = "b",
+     .rank = 1,
+     .shape = {16},
+     .value = values + 40,
+     .gradient = gradients + 40,
+     .no_decay = true,
+     .average = true},
     {.name = "f", .rank = 1, .shape = {16}, .value = values + 56, .frozen = true, .lr_multiplier = 2},
 };
 const uint32_t peer_slices[4] = {0, 1, 2, 3};

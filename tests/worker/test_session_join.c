@@ -78,6 +78,7 @@ Test(session_join, the_declaration_says_what_the_variables_are)
     cr_assert_neq(request->variables[1]->decay_multiplier_presence_case, 0);
     cr_assert_eq(request->variables[1]->decay_multiplier, 0);
     cr_assert(request->variables[2]->frozen);
+    cr_assert(request->variables[1]->average && !request->variables[0]->average);
     cr_assert_eq(request->variables[2]->lr_multiplier, 2);
     peer_answer_well(&p, &call, 0);
     cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, peer_variables, 3, &task, NULL), SG_INVALID);

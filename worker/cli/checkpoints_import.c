@@ -134,6 +134,7 @@ static void describe(const writing *w, sg_checkpoint_part *part, sg_checkpoint_m
             .rank = v->rank,
             .group = v->group,
             .frozen = v->frozen,
+            .average = v->average,
             .lr_multiplier = v->lr_multiplier != 0 ? v->lr_multiplier : 1,
             .decay_multiplier = v->no_decay ? 0 : decay,
         };

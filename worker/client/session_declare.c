@@ -159,6 +159,7 @@ static void variable_encode(const sg_variable *variable, Shardgrad__V1__Variable
     encoded->dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     encoded->group = variable->group;
     encoded->frozen = variable->frozen;
+    encoded->average = variable->average;
     if (variable->lr_multiplier != 0 && variable->lr_multiplier != 1) {
         encoded->lr_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE_LR_MULTIPLIER;
         encoded->lr_multiplier = variable->lr_multiplier;

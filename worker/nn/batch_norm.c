@@ -1,8 +1,8 @@
 /* worker/nn/batch_norm.c - each channel brought to mean 0 and deviation 1 over a batch (Ioffe and Szegedy 2015).
  *
  * Training: mean and deviation are those of the batch. What the running statistics should become after it is put where
- * other variables have their gradients, so that a mean over all workers can be made of it; no update rule of a ps does
- * that yet. Evaluation: the running statistics, which are constants then and stay as they are. */
+ * other variables have their gradients: the update rule `average` makes the mean over all workers of it. Evaluation:
+ * the running statistics, which are constants then and stay as they are. */
 #include "worker/nn/layers.h"
 #include "worker/nn/shape.h"
 

@@ -16,12 +16,17 @@ struct sg_local {
     sg_step step;                         /* the one under way, or the last one */
 };
 
+static sg_rule rule_of(const sg_local *l, const sg_variable *variable)
+{
+    return variable->average ? SG_RULE_AVERAGE : l->workload->config->update.rule;
+}
+
 static sg_status slots_make(sg_local *l, sg_error *err)
 {
     const sg_model *model = l->workload->model;
     l->slots = sg_xcalloc(model->n_variables, sizeof(*l->slots));
     for (size_t v = 0; v < model->n_variables; v++) {
-        for (size_t i = 0; i < sg_update_slots(l->workload->config->update.rule); i++) {
+        for (size_t i = 0; i < sg_update_slots(rule_of(l, &model->variables[v])); i++) {
             size_t n_bytes = sg_workload_n_elems(&model->variables[v]) * sizeof(float);
             l->slots[v][i] = sg_try_alloc_aligned(n_bytes);
             if (l->slots[v][i] == NULL)
@@ -68,7 +73,7 @@ static sg_status update_part(void *user, const sg_range *part, bool left_out, sg
         return SG_OK;
     float lr_multiplier = variable->lr_multiplier != 0 ? variable->lr_multiplier : 1;
     float decay_multiplier = variable->decay_multiplier != 0 ? variable->decay_multiplier : 1;
-    sg_update update = {.rule = config->update.rule,
+    sg_update update = {.rule = rule_of(l, variable),
                         .learning_rate = l->step.learning_rate * lr_multiplier,
                         .weight_decay = variable->no_decay ? 0 : (float)config->update.weight_decay * decay_multiplier,
                         .momentum = (float)config->update.momentum,

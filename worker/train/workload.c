@@ -30,6 +30,10 @@ static sg_status load_test(sg_workload *w, sg_error *err)
 static sg_status build(sg_workload *w, bool with_test, sg_error *err)
 {
     const sg_config *config = w->config;
+    if (config->update.rule == SG_RULE_AVERAGE)
+        return sg_error_set(err, SG_CONFIG,
+                            "update.rule: average is for trainers of your own that push values; the built-in one "
+                            "pushes gradients: set another rule");
     sg_status status =
         sg_dataset_load(config->data.train_images, config->data.train_labels, SG_WORKLOAD_CLASSES, &w->train, err);
     if (status == SG_OK && with_test)

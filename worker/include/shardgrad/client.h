@@ -99,6 +99,10 @@ typedef struct sg_variable {
     float lr_multiplier;    /* factor on the learning rate; 0 means 1 (use `frozen` to stop training) */
     float decay_multiplier; /* factor on the weight decay; 0 means 1 */
     bool no_decay;          /* true: no weight decay */
+    /* True: `gradient` is no gradient but what the value should become for this worker, such as a running statistic
+     * after its batch. Sync: the new value is the mean over the workers, weighted by examples; async and ssp: it goes
+     * 1 / (live workers) of the way there. update.rule and the multipliers have no part in it. */
+    bool average;
 } sg_variable;
 
 /* One step of one group, as the cluster gives it. */
