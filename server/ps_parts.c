@@ -96,6 +96,7 @@ static sg_status create_parts(sg_ps *ps, sg_error *err)
                                             .held_bytes = sg_rpc_server_may_hold_bytes(config->message_bytes),
                                             .max_workers = config->max_workers,
                                             .backup_workers = config->update.backup_workers,
+                                            .makes_checkpoints = config->checkpoint.dir[0] != '\0',
                                             .log = ps->options.log,
                                             .answer_pull = sg_parameter_service_answer_pull,
                                             .on_cut = on_cut,

@@ -91,6 +91,7 @@ typedef struct sg_store_options {
     uint64_t held_bytes; /* bound of what contributions may hold where it was received (sg_store_data) */
     uint64_t max_workers;
     uint64_t backup_workers; /* sync: members of a step that are not waited for */
+    bool makes_checkpoints;  /* memory for what a cut holds is taken, and touched, with the initial values */
     const sg_log *log;
     void (*answer_pull)(void *user, void *call, const sg_store_pull_answer *answer);
     /* The cut of a checkpoint is complete (OK: every slice has the version that is meant), or cannot be made: once for

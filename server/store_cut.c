@@ -44,6 +44,41 @@ void sg_store_cut_free(sg_store_slice *slice)
     slice->cut = NULL;
 }
 
+/* The first checkpoint would else cost the steps that overlap it a page fault for every page of it. Where there is no
+ * memory, that is told when a cut needs it. */
+void sg_store_cut_reserve(sg_store *store, sg_store_slice *slice)
+{
+    if (!store->options.makes_checkpoints || slice->variable->frozen)
+        return;
+    pthread_mutex_lock(&slice->mutex);
+    bool is_there = slice->had_reserve;
+    slice->had_reserve = true;
+    pthread_mutex_unlock(&slice->mutex);
+    sg_version *first = NULL;
+    for (size_t i = 0; !is_there && i < 1 + sg_store_n_slots(slice); i++) {
+        sg_version *made = sg_version_create(store->pool, slice->index, 0, slice->n_elems);
+        if (!made)
+            break;
+        memset(made->values, 0, slice->n_elems * sizeof(float));
+        made->next = first;
+        first = made;
+    }
+    pthread_mutex_lock(&slice->mutex);
+    if (first)
+        slice->reserve = first;
+    pthread_mutex_unlock(&slice->mutex);
+}
+
+/* Into the pool, for the next who need a buffer of this size. */
+void sg_store_cut_release_reserve(sg_store_slice *slice)
+{
+    for (sg_version *version = slice->reserve, *next; version; version = next) {
+        next = version->next;
+        sg_version_release(version);
+    }
+    slice->reserve = NULL;
+}
+
 static sg_store_keeping *begin(sg_store_slice *slice, uint64_t mark)
 {
     sg_store_cut_free(slice);
@@ -83,7 +118,10 @@ void sg_store_cut_before_pass(sg_store *store, sg_store_slice *slice, uint64_t m
             hold(store, slice, slice->newest);
         }
     }
-    if (slice->cut && slice->cut->version && !slice->cut->copied)
+    if (!slice->cut || !slice->cut->version)
+        return;
+    sg_store_cut_release_reserve(slice);
+    if (!slice->cut->copied)
         copy_slots(store, slice);
 }
 

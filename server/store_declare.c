@@ -20,6 +20,7 @@ static void slice_deinit(sg_store *store, sg_store_slice *slice)
         sg_version_release(version);
     }
     sg_store_cut_free(slice);
+    sg_store_cut_release_reserve(slice);
     sg_version_release(slice->initial);
     sg_version_release(slice->newest);
     sg_version_release(slice->spare);

@@ -152,6 +152,7 @@ static sg_status store_slice(sg_store *store, const Shardgrad__V1__InitializeReq
         status = make_spare(store, slice, err);
     if (status != SG_OK)
         return status;
+    sg_store_cut_reserve(store, slice);
     sg_version *version = sg_version_create(store->pool, slice->index, 0, slice->n_elems);
     if (!version)
         return sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu64 " elements of variable '%s'", slice->n_elems,

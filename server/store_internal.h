@@ -92,6 +92,8 @@ typedef struct sg_store_slice {
     uint64_t opened_ms;    /* when the collecting round got its first contribution */
     uint64_t mark;         /* sync: the newest checkpoint that a closed step is not in */
     sg_store_keeping *cut; /* what is kept for a checkpoint; NULL: nothing */
+    sg_version *reserve;   /* a list of buffers for that, until the first is kept */
+    bool had_reserve;
 
     /* Touched only by the thread that closes a round (round.closing); slots are made, under mutex, before the first
      * initial values are stored. */
@@ -359,6 +361,10 @@ void sg_store_cut_before_pass(sg_store *store, sg_store_slice *slice, uint64_t m
 bool sg_store_cut_published(sg_store *store, sg_store_slice *slice);
 void sg_store_cut_reached(sg_store *store);
 void sg_store_cut_free(sg_store_slice *slice);
+/* Once for a slice, with its first values: memory for what a cut holds of it while rounds go on. Without the slice's
+ * mutex. */
+void sg_store_cut_reserve(sg_store *store, sg_store_slice *slice);
+void sg_store_cut_release_reserve(sg_store_slice *slice);
 
 /* --- store_watch.c --- */
 

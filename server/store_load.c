@@ -105,6 +105,7 @@ sg_status sg_store_fill(sg_store *store, uint64_t generation, uint32_t place, sg
     const sg_plan_slice *planned = &store->plan->slices[slice->index];
     filling f = {.n_slots = 0};
     sg_status status = filling_make(store, slice, &f, err);
+    sg_store_cut_reserve(store, slice);
     if (status == SG_OK)
         status = read(user, planned->variable, planned->first_elem, planned->n_elems, f.version->values, f.slots,
                       f.n_slots, &f.version->step, &f.n_applied, err);

@@ -24,6 +24,7 @@ typedef struct driver {
     float values[16 * N_SLICES];
     uint32_t slices[N_SLICES];
     uint64_t numbers[N_SLICES];
+    uint64_t mark;     /* of a checkpoint, in the tickets */
     uint64_t n_values; /* that came back */
     size_t n_lost;
 } driver;
@@ -73,6 +74,7 @@ static void driver_push(driver *d, uint32_t worker, uint64_t step, uint32_t n_wo
     message.iteration = step;
     message.members = (ProtobufCBinaryData){.len = sizeof members, .data = (uint8_t *)&members};
     message.hyper = 1;
+    message.checkpoint_mark = d->mark;
     message.learning_rate = 0.1f;
     Shardgrad__V1__PushRequest request = SHARDGRAD__V1__PUSH_REQUEST__INIT;
     request.worker = worker;
@@ -160,6 +162,27 @@ Test(store_memory, a_step_allocates_nothing_in_the_steady_state)
             }
         }
     }
+}
+
+/* What is kept of a slice is written down, once for each; its values and slots go into what lies ready. */
+Test(store_memory, the_first_checkpoint_finds_its_memory_ready)
+{
+    driver d;
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_ADAM);
+    options.makes_checkpoints = true;
+    driver_init(&d, &options);
+    uint64_t step = 0;
+    while (step < N_WARM)
+        driver_step(&d, step++, 2);
+    char report[4096];
+    sg_allocations_begin();
+    d.mark = 1;
+    driver_step(&d, step++, 2);
+    driver_step(&d, step++, 2);
+    size_t n = sg_allocations_end(report, sizeof report);
+    cr_assert_eq(n, N_SLICES, "%zu allocations, want one for each of %u slices:\n%s", n, N_SLICES, report);
+    sg_store_fail_pulls(d.f.store, SG_STOPPED, "stopped");
+    sg_store_destroy(d.f.store);
 }
 
 enum { N_CLAIMED = 100000 };
