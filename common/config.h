@@ -17,6 +17,14 @@ typedef enum sg_mode { SG_MODE_SYNC = 1, SG_MODE_ASYNC = 2, SG_MODE_SSP = 3 } sg
 typedef enum sg_schedule { SG_SCHEDULE_CONSTANT, SG_SCHEDULE_STEP, SG_SCHEDULE_COSINE } sg_schedule;
 /* What an expired lease of a worker does. */
 typedef enum sg_worker_loss { SG_WORKER_LOSS_CONTINUE, SG_WORKER_LOSS_WAIT, SG_WORKER_LOSS_ABORT } sg_worker_loss;
+typedef enum sg_data_format {
+    SG_DATA_IDX,
+    SG_DATA_CIFAR10,
+    SG_DATA_CSV,
+    SG_DATA_LIBSVM,
+    SG_DATA_RAW,
+    SG_DATA_SYNTHETIC
+} sg_data_format;
 typedef enum sg_non_finite { SG_NON_FINITE_SKIP, SG_NON_FINITE_APPLY } sg_non_finite;
 
 /* A list of strings or of numbers in the file. */
@@ -78,7 +86,15 @@ typedef struct sg_config {
         sg_config_strings layers; /* of the model `layers`, one a line; empty */
     } model;
     struct {
-        char *train_images, *train_labels, *test_images, *test_labels; /* IDX, plain or .gz */
+        sg_data_format format;                                         /* idx */
+        char *train_images, *train_labels, *test_images, *test_labels; /* idx, raw; plain or .gz, as all files */
+        sg_config_strings train, test;  /* cifar10, csv, libsvm: files, one after other */
+        sg_config_numbers shape;        /* of an example: [features] or [channels, height, width]; empty: not told */
+        uint64_t classes;               /* 10 */
+        uint64_t first_label;           /* 0: csv, libsvm, raw: how the first class is called */
+        uint64_t label_column;          /* 0: csv: counted from 1; 0 is the last one */
+        bool header;                    /* false: csv: the first line is not data */
+        uint64_t train_rows, test_rows; /* 10000, 2000: synthetic */
     } data;
     struct {
         char *ca, *certificate, *key; /* PEM; "": no TLS; all or none */
@@ -141,5 +157,6 @@ SG_MUST_USE sg_status sg_config_split_address(const char *address, char *host, s
 
 const char *sg_mode_name(sg_mode mode);
 const char *sg_rule_name(sg_rule rule);
+const char *sg_data_format_name(sg_data_format format);
 
 #endif

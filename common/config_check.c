@@ -216,6 +216,52 @@ static sg_status check_restore(const check *in)
                            "'%.40s' is not one of latest, none, or the iteration of a checkpoint", what);
 }
 
+/* Files of another format than the one that is told would be left unread in silence. */
+static sg_status check_data_files(const check *in)
+{
+    const sg_config *config = in->config;
+    const sg_data_format format = config->data.format;
+    const bool in_pairs = format == SG_DATA_IDX || format == SG_DATA_RAW;
+    const bool in_lists = !in_pairs && format != SG_DATA_SYNTHETIC;
+    if (!in_lists && config->data.train.n + config->data.test.n > 0)
+        return sg_config_fault(place_of_key(in, config->data.train.n > 0 ? "data.train" : "data.test"),
+                               config->data.train.n > 0 ? "data.train" : "data.test", in->err,
+                               "is given, but data.format %s has no such files; wanted cifar10, csv or libsvm",
+                               sg_data_format_name(format));
+    if (!in_pairs && config->data.train_images[0] != '\0')
+        return sg_config_fault(place_of_key(in, "data.train_images"), "data.train_images", in->err,
+                               "is given, but data.format %s has no such file; wanted idx or raw",
+                               sg_data_format_name(format));
+    if (in_lists && (config->data.train.n == 0 || config->data.test.n == 0))
+        return sg_config_fault(place_of_key(in, "data.format"), "data.format", in->err,
+                               "%s wants the files to be listed in data.train and data.test",
+                               sg_data_format_name(format));
+    return SG_OK;
+}
+
+#define MAX_FEATURES ((uint64_t)1 << 28)
+
+static sg_status check_data(const check *in)
+{
+    const sg_config_numbers *shape = &in->config->data.shape;
+    const sg_data_format format = in->config->data.format;
+    uint64_t n_features = 1;
+    for (size_t i = 0; i < shape->n; i++)
+        n_features = n_features <= MAX_FEATURES ? n_features * shape->items[i] : n_features;
+    if (shape->n != 0 && shape->n != 1 && shape->n != 3)
+        return sg_config_fault(place_of_key(in, "data.shape"), "data.shape", in->err,
+                               "found %zu numbers, wanted [features], or [channels, height, width]", shape->n);
+    if (n_features > MAX_FEATURES)
+        return sg_config_fault(place_of_key(in, "data.shape"), "data.shape", in->err,
+                               "makes more than %" PRIu64 " features, wanted fewer", MAX_FEATURES);
+    if (shape->n == 0 && (format == SG_DATA_LIBSVM || format == SG_DATA_RAW || format == SG_DATA_SYNTHETIC))
+        return fault_of(in, "data.format",
+                        "libsvm, raw and synthetic want data.shape, such as [123], or [3, 32, 32] for images");
+    if (format == SG_DATA_CIFAR10 && in->config->data.classes != 10)
+        return fault_of(in, later(in, "data.classes", "data.format"), "cifar10 has 10 classes: set data.classes to 10");
+    return check_data_files(in);
+}
+
 sg_status sg_config_check(const sg_config *config, const sg_config_place *places, sg_error *err)
 {
     check in = {.config = config, .places = places, .err = err};
@@ -224,6 +270,8 @@ sg_status sg_config_check(const sg_config *config, const sg_config_place *places
         status = check_addresses(&in);
     if (status == SG_OK)
         status = check_update(&in);
+    if (status == SG_OK)
+        status = check_data(&in);
     if (status == SG_OK)
         status = check_security(&in);
     if (status == SG_OK)

@@ -21,6 +21,13 @@ static const sg_config_choice rules[] = {
     {"adamw", SG_RULE_ADAMW},     {"average", SG_RULE_AVERAGE},   {NULL, 0}};
 static const sg_config_choice schedules[] = {
     {"constant", SG_SCHEDULE_CONSTANT}, {"step", SG_SCHEDULE_STEP}, {"cosine", SG_SCHEDULE_COSINE}, {NULL, 0}};
+static const sg_config_choice formats[] = {{"idx", SG_DATA_IDX},
+                                           {"cifar10", SG_DATA_CIFAR10},
+                                           {"csv", SG_DATA_CSV},
+                                           {"libsvm", SG_DATA_LIBSVM},
+                                           {"raw", SG_DATA_RAW},
+                                           {"synthetic", SG_DATA_SYNTHETIC},
+                                           {NULL, 0}};
 static const sg_config_choice non_finites[] = {{"skip", SG_NON_FINITE_SKIP}, {"apply", SG_NON_FINITE_APPLY}, {NULL, 0}};
 static const sg_config_choice worker_losses[] = {
     {"continue", SG_WORKER_LOSS_CONTINUE}, {"wait", SG_WORKER_LOSS_WAIT}, {"abort", SG_WORKER_LOSS_ABORT}, {NULL, 0}};
@@ -130,14 +137,34 @@ static const sg_config_option options[] = {
     {"model.layers", SG_CONFIG_LINES, AT(model.layers), "[]", 1, 200, .shared = true,
      .help = "of the model layers, from the input on; configs/README.md tells how"},
 
+    {"data.format", SG_CONFIG_CHOICE, AT(data.format), "idx", .choices = formats, .shared = true,
+     .help = "how the files are written, for which configs/README.md has a table; synthetic: there are none"},
     {"data.train_images", SG_CONFIG_TEXT, AT(data.train_images), "\"\"", 0, MAX_PATH,
-     .help = "IDX file, plain or .gz"},
+     .help = "idx: IDX file; raw: float32 of every example; plain or .gz, as all data files"},
     {"data.train_labels", SG_CONFIG_TEXT, AT(data.train_labels), "\"\"", 0, MAX_PATH,
-     .help = "IDX file, plain or .gz"},
+     .help = "idx: IDX file; raw: int32 of every example"},
     {"data.test_images", SG_CONFIG_TEXT, AT(data.test_images), "\"\"", 0, MAX_PATH,
-     .help = "IDX file, plain or .gz"},
+     .help = "as train_images"},
     {"data.test_labels", SG_CONFIG_TEXT, AT(data.test_labels), "\"\"", 0, MAX_PATH,
-     .help = "IDX file, plain or .gz"},
+     .help = "as train_labels"},
+    {"data.train", SG_CONFIG_LINES, AT(data.train), "[]", 1, MAX_PATH,
+     .help = "cifar10, csv, libsvm: files, of which one continues the other"},
+    {"data.test", SG_CONFIG_LINES, AT(data.test), "[]", 1, MAX_PATH,
+     .help = "as train"},
+    {"data.shape", SG_CONFIG_COUNTS, AT(data.shape), "[]", 1, 1u << 24, .shared = true,
+     .help = "of an example: [features], or [channels, height, width] of an image; libsvm, raw and synthetic need it"},
+    {"data.classes", SG_CONFIG_COUNT, AT(data.classes), "10", 2, 65536, .shared = true,
+     .help = "number of different labels"},
+    {"data.first_label", SG_CONFIG_COUNT, AT(data.first_label), "0", 0, UINT32_MAX, .shared = true,
+     .help = "csv, libsvm, raw: the smallest label, from which on they are counted"},
+    {"data.label_column", SG_CONFIG_COUNT, AT(data.label_column), "0", 0, 1u << 24, .shared = true,
+     .help = "csv: where the label stands, the first column being 1; 0: in the last"},
+    {"data.header", SG_CONFIG_BOOL, AT(data.header), "false", .shared = true,
+     .help = "csv: true: the first line of each file names the columns"},
+    {"data.train_rows", SG_CONFIG_COUNT, AT(data.train_rows), "10000", 1, UINT32_MAX, .shared = true,
+     .help = "synthetic: number of training examples"},
+    {"data.test_rows", SG_CONFIG_COUNT, AT(data.test_rows), "2000", 1, UINT32_MAX, .shared = true,
+     .help = "synthetic: number of test examples"},
 
     {"security.ca", SG_CONFIG_TEXT, AT(security.ca), "\"\"", 0, MAX_PATH,
      .help = "PEM file of the CA that signed every certificate of the cluster; empty: no TLS"},
@@ -283,6 +310,11 @@ static const char *choice_name(const sg_config_choice *choices, int value)
 const char *sg_mode_name(sg_mode mode)
 {
     return choice_name(modes, (int)mode);
+}
+
+const char *sg_data_format_name(sg_data_format format)
+{
+    return choice_name(formats, (int)format);
 }
 
 const char *sg_rule_name(sg_rule rule)

@@ -56,6 +56,16 @@ const char config_everything[] = "job: a.b-c_1\n"
                                  "  train_labels: /a/b.gz\n"
                                  "  test_images: \"true\"\n"
                                  "  test_labels: \"07\"\n"
+                                 "  format: raw\n"
+                                 "  shape: [3, 32, 16]\n"
+                                 "  classes: 65536\n"
+                                 "  first_label: 1\n"
+                                 "  label_column: 5\n"
+                                 "  header: true\n"
+                                 "  train_rows: 7\n"
+                                 "  test_rows: 4294967295\n"
+                                 "  train: []\n"
+                                 "  test: []\n"
                                  "security: {ca: c, certificate: d, key: e, token_file: f, insecure: true}\n";
 
 sg_config *config_parsed(const char *text)

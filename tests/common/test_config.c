@@ -64,6 +64,12 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->model.hidden.n, 2u);
     cr_assert_eq(config->model.hidden.items[1], 512u);
     cr_assert_str_eq(config->data.train_images, "");
+    cr_assert_eq(config->data.format, SG_DATA_IDX);
+    cr_assert_eq(config->data.classes, 10u);
+    cr_assert_eq(config->data.train.n + config->data.test.n + config->data.shape.n, 0u);
+    cr_assert_eq(config->data.first_label + config->data.label_column, 0u);
+    cr_assert_not(config->data.header);
+    cr_assert(config->data.train_rows == 10000u && config->data.test_rows == 2000u);
     sg_config_destroy(config);
 }
 
@@ -118,6 +124,14 @@ Test(config, every_key_reaches_its_field)
     cr_assert_str_eq(config->data.train_labels, "/a/b.gz");
     cr_assert_str_eq(config->data.test_images, "true");
     cr_assert_str_eq(config->data.test_labels, "07");
+    cr_assert_eq(config->data.format, SG_DATA_RAW);
+    cr_assert(config->data.shape.n == 3 && config->data.shape.items[2] == 16);
+    cr_assert_eq(config->data.classes, 65536u);
+    cr_assert_eq(config->data.first_label, 1u);
+    cr_assert_eq(config->data.label_column, 5u);
+    cr_assert(config->data.header);
+    cr_assert_eq(config->data.train_rows, 7u);
+    cr_assert_eq(config->data.test_rows, UINT32_MAX);
     sg_config_destroy(config);
 }
 
@@ -268,11 +282,14 @@ Test(config, what_all_processes_must_agree_on_comes_sorted_and_in_one_form)
                                          "train.steps=0\n",
                                          "model.hidden=[512, 512]\n",
                                          "model.layers=[]\n",
-                                         "model.name=mlp\n"};
+                                         "model.name=mlp\n",
+                                         "data.format=idx\n",
+                                         "data.shape=[]\n",
+                                         "data.classes=10\n"};
     for (size_t i = 0; i < SG_ARRAY_LEN(wanted); i++)
         cr_assert_not_null(strstr(all.text, wanted[i]), "%s is missing in\n%s", wanted[i], all.text);
-    static const char *const local[] = {"\nthreads", "advertise", "run_dir", "lease_ms",
-                                        "park_ms",   "log_level", "linger",  "data."};
+    static const char *const local[] = {"\nthreads", "advertise", "run_dir",           "lease_ms",   "park_ms",
+                                        "log_level", "linger",    "data.train_images", "data.train="};
     for (size_t i = 0; i < SG_ARRAY_LEN(local); i++)
         cr_assert_null(strstr(all.text, local[i]), "%s need not agree", local[i]);
     sg_config_destroy(config);
@@ -314,8 +331,12 @@ Test(config, the_reference_in_configs_is_that_of_the_table)
 
 Test(config, the_example_files_load)
 {
-    static const char *const paths[] = {"configs/fashion-mnist.yaml", "configs/fashion-mnist-lenet.yaml",
-                                        "configs/fashion-mnist-checkpoints.yaml", "configs/fashion-mnist-hosts.yaml"};
+    static const char *const paths[] = {"configs/fashion-mnist.yaml",
+                                        "configs/fashion-mnist-lenet.yaml",
+                                        "configs/fashion-mnist-checkpoints.yaml",
+                                        "configs/fashion-mnist-hosts.yaml",
+                                        "configs/cifar10.yaml",
+                                        "configs/synthetic.yaml"};
     for (size_t i = 0; i < SG_ARRAY_LEN(paths); i++) {
         sg_config *config = NULL;
         sg_error err = {0};

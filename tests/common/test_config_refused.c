@@ -391,3 +391,31 @@ Test(config_refused, a_large_file_that_is_no_cluster_file_is_refused_in_no_time)
         free(text);
     }
 }
+
+Test(config_refused, data_that_no_reader_could_read_is_refused)
+{
+    static const wrong rows[] = {
+        {"data: {format: libsvn}\n", "c.yaml:1:16: data.format: 'libsvn' is not one of idx, cifar10, csv, libsvm, raw, "
+                                     "synthetic (did you mean libsvm?)"},
+        {"data: {format: csv, train: [a.csv]}\n",
+         "c.yaml:1:16: data.format: csv wants the files to be listed in data.train and data.test"},
+        {"data: {format: csv, train: [a], test: [b], train_images: c}\n",
+         "c.yaml:1:58: data.train_images: is given, but data.format csv has no such file"},
+        {"data:\n  train: [a.csv]\n", "c.yaml:2:10: data.train: is given, but data.format idx has no such files"},
+        {"data: {format: synthetic, shape: [4], test: [a]}\n",
+         "c.yaml:1:45: data.test: is given, but data.format synthetic has no such files"},
+        {"data: {format: libsvm, train: [a], test: [b]}\n",
+         "c.yaml:1:16: data.format: libsvm, raw and synthetic want data.shape, such as [123]"},
+        {"data: {format: synthetic, shape: [28, 28]}\n",
+         "c.yaml:1:34: data.shape: found 2 numbers, wanted [features], or [channels, height, width]"},
+        {"data: {format: synthetic, shape: [4096, 4096, 4096]}\n",
+         "c.yaml:1:34: data.shape: makes more than 268435456 features, wanted fewer"},
+        {"data: {format: synthetic, shape: [16777216, 16777216, 16777216]}\n",
+         "c.yaml:1:34: data.shape: makes more than 268435456 features"},
+        {"data: {format: synthetic, shape: [0]}\n", "c.yaml:1:35: data.shape"},
+        {"data: {format: synthetic, shape: [4], classes: 1}\n", "c.yaml:1:48: data.classes: found '1'"},
+        {"data: {format: cifar10, train: [a], test: [b], classes: 100}\n",
+         "c.yaml:1:57: data.classes: cifar10 has 10 classes: set data.classes to 10"},
+    };
+    refuse_all(rows, SG_ARRAY_LEN(rows));
+}

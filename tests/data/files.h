@@ -8,7 +8,7 @@
 
 typedef struct sg_files {
     char folder[64];
-    char *path[4]; /* of the files written, in order */
+    char *path[8]; /* of the files written, in order */
     size_t n;
 } sg_files;
 

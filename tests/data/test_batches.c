@@ -16,12 +16,13 @@ enum { n_examples = 103, n_features = 4 };
 static sg_dataset *dataset_make(void)
 {
     sg_dataset *d = sg_xcalloc(1, sizeof *d);
-    *d = (sg_dataset){.n_examples = n_examples, .n_features = n_features, .n_classes = 10, .deviation = 1};
-    d->images = sg_xcalloc(n_examples, n_features);
-    d->labels = sg_xcalloc(n_examples, 1);
+    *d = (sg_dataset){
+        .n_examples = n_examples, .n_features = n_features, .n_classes = 10, .n_scales = 1, .deviation = {1}};
+    d->bytes = sg_xcalloc(n_examples, n_features);
+    d->labels = sg_xcalloc(n_examples, sizeof *d->labels);
     for (size_t i = 0; i < n_examples; i++) {
-        memset(d->images + i * n_features, (int)i, n_features);
-        d->labels[i] = (uint8_t)(i % 10);
+        memset(d->bytes + i * n_features, (int)i, n_features);
+        d->labels[i] = (uint16_t)(i % 10);
     }
     return d;
 }

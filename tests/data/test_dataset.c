@@ -1,6 +1,7 @@
 /* tests/data/test_dataset.c - images and labels belong together. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/status.h"
@@ -9,20 +10,44 @@
 
 TestSuite(dataset, .timeout = 20);
 
-static sg_dataset *load(sg_files *files, uint32_t n_images, unsigned modulus)
+/* Of a job whose training or test set is a pair of IDX files. */
+static sg_config *config_of(const char *key, const char *images, const char *labels)
+{
+    sg_error err = {0};
+    sg_config *config = NULL;
+    char *text = sg_xprintf("data: {%s_images: %s, %s_labels: %s}\n", key, images, key, labels);
+    cr_assert(sg_config_parse(text, strlen(text), "c.yaml", NULL, 0, &config, &err) == SG_OK, "%s", err.message);
+    free(text);
+    return config;
+}
+
+/* train: NULL: this is the training set. */
+static sg_dataset *load(sg_files *files, uint32_t n_images, unsigned modulus, const sg_dataset *train)
 {
     const char *images = sg_files_write_idx(files, 3, (uint32_t[]){n_images, 2, 3}, modulus, true);
     const char *labels = sg_files_write_idx(files, 1, (uint32_t[]){n_images}, 10, false);
+    sg_config *config = config_of(train ? "test" : "train", images, labels);
     sg_error err = {0};
     sg_dataset *dataset = NULL;
-    cr_assert(sg_dataset_load(images, labels, 10, &dataset, &err) == SG_OK, "%s", err.message);
+    sg_status status =
+        train ? sg_dataset_load_test(config, train, &dataset, &err) : sg_dataset_load_train(config, &dataset, &err);
+    cr_assert(status == SG_OK, "%s", err.message);
+    sg_config_destroy(config);
     return dataset;
+}
+
+static sg_status load_pair(const char *images, const char *labels, sg_dataset **dataset, sg_error *err)
+{
+    sg_config *config = config_of("train", images, labels);
+    sg_status status = sg_dataset_load_train(config, dataset, err);
+    sg_config_destroy(config);
+    return status;
 }
 
 Test(dataset, a_pair_of_files_is_loaded_and_scaled_to_mean_0_and_deviation_1)
 {
     sg_files files = sg_files_make();
-    sg_dataset *dataset = load(&files, 40, 256);
+    sg_dataset *dataset = load(&files, 40, 256, NULL);
     cr_assert(dataset->n_examples == 40 && dataset->n_features == 6 && dataset->n_classes == 10);
     double sum = 0;
     double squares = 0;
@@ -49,12 +74,11 @@ Test(dataset, a_pair_of_files_is_loaded_and_scaled_to_mean_0_and_deviation_1)
 Test(dataset, a_test_set_is_scaled_as_the_training_set)
 {
     sg_files files = sg_files_make();
-    sg_dataset *train = load(&files, 40, 256);
-    sg_dataset *test = load(&files, 8, 256);
+    sg_dataset *train = load(&files, 40, 256, NULL);
+    sg_dataset *test = load(&files, 8, 256, train);
     float of_train[6];
     float of_test[6];
     uint32_t label;
-    sg_dataset_scale_as(test, train);
     sg_dataset_get(train, 7, of_train, &label);
     sg_dataset_get(test, 7, of_test, &label);
     cr_assert_arr_eq(of_train, of_test, sizeof of_train);
@@ -66,7 +90,7 @@ Test(dataset, a_test_set_is_scaled_as_the_training_set)
 Test(dataset, images_that_are_all_alike_stay_finite)
 {
     sg_files files = sg_files_make();
-    sg_dataset *dataset = load(&files, 4, 1);
+    sg_dataset *dataset = load(&files, 4, 1, NULL);
     float x[6];
     uint32_t label;
     sg_dataset_get(dataset, 0, x, &label);
@@ -82,7 +106,7 @@ static void expect_data_error(uint32_t n_images, uint32_t n_labels, unsigned mod
     const char *labels = sg_files_write_idx(&files, 1, (uint32_t[]){n_labels}, modulus, true);
     sg_error err = {0};
     sg_dataset *dataset = NULL;
-    cr_assert(sg_dataset_load(images, labels, 10, &dataset, &err) == SG_DATA);
+    cr_assert(load_pair(images, labels, &dataset, &err) == SG_DATA);
     cr_assert_not_null(strstr(err.message, part), "'%s' lacks '%s'", err.message, part);
     cr_assert_not_null(strstr(err.message, files.folder), "'%s' names no file", err.message);
     cr_assert_null(dataset);
@@ -103,9 +127,9 @@ Test(dataset, a_missing_file_of_the_pair_is_named)
     const char *images = sg_files_write_idx(&files, 3, (uint32_t[]){4, 2, 2}, 256, false);
     sg_error err = {0};
     sg_dataset *dataset = NULL;
-    cr_assert(sg_dataset_load(images, "/nonexistent/labels", 10, &dataset, &err) == SG_NOT_FOUND);
+    cr_assert(load_pair(images, "/nonexistent/labels", &dataset, &err) == SG_NOT_FOUND);
     cr_assert_not_null(strstr(err.message, "/nonexistent/labels"));
-    cr_assert(sg_dataset_load("/nonexistent/images", images, 10, &dataset, &err) == SG_NOT_FOUND);
+    cr_assert(load_pair("/nonexistent/images", images, &dataset, &err) == SG_NOT_FOUND);
     cr_assert_not_null(strstr(err.message, "/nonexistent/images"));
     sg_files_remove(&files);
 }

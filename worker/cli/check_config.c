@@ -18,7 +18,7 @@ static sg_status check_model(const sg_config *config, sg_error *err)
     status = sg_workload_create(config, false, &workload, &why);
     if (status == SG_OK)
         sg_workload_destroy(workload);
-    else if (status == SG_CONFIG)
+    else if (status == SG_CONFIG || status == SG_DATA)
         return sg_error_set(err, status, "%s", why.message);
     else
         fprintf(stderr, "shardgrad: the data are not here, so the model was not tried on them: %s\n", why.message);
@@ -36,7 +36,7 @@ int sg_check_config_main(int argc, char **argv)
         .usage = "shardgrad check-config FILE [--print] [options]",
         .summary = "Reads a cluster file and says what is wrong with it, by line and column, and whether its model\n"
                    "fits its data, if these are here. It does not look for the hosts. Exit code 0: nothing is\n"
-                   "wrong; 78: something is; 66: there is no such file.",
+                   "wrong; 78: something is; 65: in the data; 66: there is no such file.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
     };

@@ -6,21 +6,16 @@
 
 #include "worker/cli/commands.h"
 #include "worker/cli/run_directory.h"
-#include "worker/data/idx.h"
 #include "worker/train/workload.h"
 
-/* How long the training is follows from the number of examples; the labels are the small file that tells. */
+/* How long the training is follows from the number of examples. */
 static sg_status init_progress(sg_run *run, sg_error *err)
 {
     const sg_config *config = run->arguments->config;
-    sg_idx labels = {0};
-    sg_status status = sg_idx_read(config->data.train_labels, 1, &labels, err);
+    uint64_t n_examples;
+    sg_status status = sg_dataset_count_train(config, &n_examples, err);
     if (status != SG_OK)
         return status;
-    uint64_t n_examples = labels.n_bytes;
-    sg_idx_deinit(&labels);
-    if (n_examples == 0)
-        return sg_error_set(err, SG_DATA, "%s: holds no examples", config->data.train_labels);
     sg_progress_init(&run->progress, stderr, isatty(STDERR_FILENO) == 1, sg_workload_total_steps(config, n_examples),
                      sg_workload_steps_per_epoch(config, n_examples));
     return SG_OK;

@@ -3,35 +3,42 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "common/status.h"
 #include "worker/data/idx.h"
+#include "worker/data/readers.h"
 
 #define MAX_EXAMPLES UINT32_MAX /* their order is kept as 32-bit numbers */
 
-static sg_status check_pair(const char *images_path, const sg_idx *images, const char *labels_path,
-                            const sg_idx *labels, uint32_t n_classes, sg_error *err)
+static sg_data_reader *const readers[] = {
+    [SG_DATA_IDX] = sg_read_idx,       [SG_DATA_CIFAR10] = sg_read_cifar10, [SG_DATA_CSV] = sg_read_csv,
+    [SG_DATA_LIBSVM] = sg_read_libsvm, [SG_DATA_RAW] = sg_read_raw,         [SG_DATA_SYNTHETIC] = sg_read_synthetic,
+};
+
+/* For messages: the file that stands for the set. */
+static const char *name_of(const sg_config *config, bool test)
 {
-    if (images->shape[0] != labels->shape[0])
-        return sg_error_set(err, SG_DATA, "%s has %llu images, %s has %llu labels; wanted as many of both", images_path,
-                            (unsigned long long)images->shape[0], labels_path, (unsigned long long)labels->shape[0]);
-    if (images->shape[0] > MAX_EXAMPLES)
-        return sg_error_set(err, SG_DATA, "%s: %llu images; wanted at most %llu", images_path,
-                            (unsigned long long)images->shape[0], (unsigned long long)MAX_EXAMPLES);
-    for (size_t i = 0; i < labels->n_bytes; i++)
-        if (labels->bytes[i] >= n_classes)
-            return sg_error_set(err, SG_DATA, "%s: label %zu is %u; wanted 0 to %u", labels_path, i, labels->bytes[i],
-                                n_classes - 1);
-    return SG_OK;
+    const sg_config_strings *files = test ? &config->data.test : &config->data.train;
+    if (files->n > 0)
+        return files->items[0];
+    return config->data.format == SG_DATA_SYNTHETIC ? "data.format synthetic"
+           : test                                   ? config->data.test_images
+                                                    : config->data.train_images;
 }
 
+/* --- scaling -------------------------------------------------------------------------------------------------- */
+
 /* Sums of whole numbers, so that the result does not depend on their order or on the machine. */
-static void measure(sg_dataset *dataset)
+static void measure_bytes(sg_dataset *d, size_t scale)
 {
     uint64_t counts[256] = {0};
-    size_t n = dataset->n_examples * dataset->n_features;
-    for (size_t i = 0; i < n; i++)
-        counts[dataset->images[i]]++;
+    const size_t n_part = d->n_features / d->n_scales;
+    const size_t n = d->n_examples * n_part;
+    for (size_t i = 0; i < d->n_examples; i++) {
+        const uint8_t *part = d->bytes + i * d->n_features + scale * n_part;
+        for (size_t f = 0; f < n_part; f++)
+            counts[part[f]]++;
+    }
     double mean = 0;
     double square = 0;
     for (int byte = 0; byte < 256; byte++) {
@@ -39,35 +46,118 @@ static void measure(sg_dataset *dataset)
         square += (double)counts[byte] / (double)n * byte * byte;
     }
     double variance = square - mean * mean;
-    dataset->mean = (float)mean;
-    dataset->deviation = variance > 1 ? (float)sqrt(variance) : 1;
+    d->mean[scale] = (float)mean;
+    d->deviation[scale] = variance > 1 ? (float)sqrt(variance) : 1;
 }
 
-sg_status sg_dataset_load(const char *images_path, const char *labels_path, uint32_t n_classes, sg_dataset **dataset,
-                          sg_error *err)
+/* Mean and deviation of each feature, in double, examples in order. One that is the same everywhere becomes 0. */
+static sg_status measure_reals(sg_dataset *d, sg_error *err)
 {
-    sg_idx images = {0};
-    sg_idx labels = {0};
-    sg_status status = sg_idx_read(images_path, 3, &images, err);
+    const size_t n = d->n_features;
+    double *sums = calloc(2 * n, sizeof *sums);
+    d->normalization = calloc(2 * n, sizeof *d->normalization);
+    if (!sums || !d->normalization) {
+        free(sums);
+        return sg_error_set(err, SG_EXHAUSTED, "data: no memory for the means of %zu features", n);
+    }
+    for (size_t i = 0; i < d->n_examples; i++)
+        for (size_t f = 0; f < n; f++)
+            sums[f] += (double)d->reals[i * n + f];
+    for (size_t f = 0; f < n; f++)
+        sums[f] /= (double)d->n_examples;
+    for (size_t i = 0; i < d->n_examples; i++)
+        for (size_t f = 0; f < n; f++) {
+            double away = (double)d->reals[i * n + f] - sums[f];
+            sums[n + f] += away * away;
+        }
+    for (size_t f = 0; f < n; f++) {
+        double deviation = sqrt(sums[n + f] / (double)d->n_examples);
+        d->normalization[f] = (float)sums[f];
+        d->normalization[n + f] = deviation > 1e-6 * fabs(sums[f]) && deviation > 1e-30 ? (float)(1 / deviation) : 1;
+    }
+    free(sums);
+    return SG_OK;
+}
+
+static void normalize(sg_dataset *d, const float *normalization)
+{
+    const size_t n = d->n_features;
+    for (size_t i = 0; i < d->n_examples; i++)
+        for (size_t f = 0; f < n; f++)
+            d->reals[i * n + f] = (d->reals[i * n + f] - normalization[f]) * normalization[n + f];
+}
+
+/* --- loading -------------------------------------------------------------------------------------------------- */
+
+static sg_status load(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
+{
+    d->n_classes = (uint32_t)config->data.classes;
+    sg_status status = readers[config->data.format](config, test, d, err);
+    if (status != SG_OK)
+        return status;
+    if (d->n_examples == 0)
+        return sg_error_set(err, SG_DATA, "%s: holds no examples", name_of(config, test));
+    if (d->n_examples > MAX_EXAMPLES)
+        return sg_error_set(err, SG_DATA, "%s: %zu examples; wanted at most %u", name_of(config, test), d->n_examples,
+                            MAX_EXAMPLES);
+    SG_ASSERT((d->bytes == NULL) != (d->reals == NULL));
+    d->n_scales = d->channels >= 1 && d->channels <= SG_DATASET_MAX_SCALES ? d->channels : 1;
+    return SG_OK;
+}
+
+static sg_status scale_by_itself(const sg_config *config, sg_dataset *d, sg_error *err)
+{
+    for (size_t i = 0; d->bytes && i < d->n_scales; i++)
+        measure_bytes(d, i);
+    if (config->data.format != SG_DATA_CSV)
+        return SG_OK;
+    sg_status status = measure_reals(d, err);
     if (status == SG_OK)
-        status = sg_idx_read(labels_path, 1, &labels, err);
+        normalize(d, d->normalization);
+    return status;
+}
+
+sg_status sg_dataset_load_train(const sg_config *config, sg_dataset **dataset, sg_error *err)
+{
+    sg_dataset *d = sg_xcalloc(1, sizeof *d);
+    sg_status status = load(config, false, d, err);
     if (status == SG_OK)
-        status = check_pair(images_path, &images, labels_path, &labels, n_classes, err);
+        status = scale_by_itself(config, d, err);
+    if (status == SG_OK)
+        *dataset = d;
+    else
+        sg_dataset_destroy(d);
+    return status;
+}
+
+static sg_status check_shape(const sg_config *config, const sg_dataset *train, const sg_dataset *test, sg_error *err)
+{
+    const char *test_name = name_of(config, true);
+    const char *train_name = name_of(config, false);
+    if (test->height != train->height || test->width != train->width)
+        return sg_error_set(err, SG_DATA, "%s: images of %zu x %zu pixels, but those of %s have %zu x %zu", test_name,
+                            test->height, test->width, train_name, train->height, train->width);
+    if (test->n_features != train->n_features)
+        return sg_error_set(err, SG_DATA, "%s: examples of %zu features, but those of %s have %zu", test_name,
+                            test->n_features, train_name, train->n_features);
+    return SG_OK;
+}
+
+sg_status sg_dataset_load_test(const sg_config *config, const sg_dataset *train, sg_dataset **dataset, sg_error *err)
+{
+    sg_dataset *d = sg_xcalloc(1, sizeof *d);
+    sg_status status = load(config, true, d, err);
+    if (status == SG_OK)
+        status = check_shape(config, train, d, err);
     if (status != SG_OK) {
-        sg_idx_deinit(&images);
-        sg_idx_deinit(&labels);
+        sg_dataset_destroy(d);
         return status;
     }
-    sg_dataset *made = sg_xcalloc(1, sizeof *made);
-    *made = (sg_dataset){.n_examples = images.shape[0],
-                         .height = images.shape[1],
-                         .width = images.shape[2],
-                         .n_features = images.shape[1] * images.shape[2],
-                         .n_classes = n_classes,
-                         .images = images.bytes,
-                         .labels = labels.bytes};
-    measure(made);
-    *dataset = made;
+    memcpy(d->mean, train->mean, sizeof d->mean);
+    memcpy(d->deviation, train->deviation, sizeof d->deviation);
+    if (train->normalization)
+        normalize(d, train->normalization);
+    *dataset = d;
     return SG_OK;
 }
 
@@ -75,24 +165,60 @@ void sg_dataset_destroy(sg_dataset *dataset)
 {
     if (!dataset)
         return;
-    free(dataset->images);
     free(dataset->labels);
+    free(dataset->bytes);
+    free(dataset->reals);
+    free(dataset->normalization);
     free(dataset);
 }
 
-void sg_dataset_scale_as(sg_dataset *dataset, const sg_dataset *other)
+sg_status sg_dataset_count_train(const sg_config *config, uint64_t *n_examples, sg_error *err)
 {
-    dataset->mean = other->mean;
-    dataset->deviation = other->deviation;
+    if (config->data.format == SG_DATA_SYNTHETIC) {
+        *n_examples = config->data.train_rows;
+        return SG_OK;
+    }
+    if (config->data.format == SG_DATA_IDX) { /* the labels are the small file that tells */
+        sg_idx labels = {0};
+        sg_status status = sg_idx_read(config->data.train_labels, 1, &labels, err);
+        *n_examples = labels.n_bytes;
+        sg_idx_deinit(&labels);
+        return status;
+    }
+    sg_dataset *dataset;
+    sg_status status = sg_dataset_load_train(config, &dataset, err);
+    if (status != SG_OK)
+        return status;
+    *n_examples = dataset->n_examples;
+    sg_dataset_destroy(dataset);
+    return SG_OK;
 }
+
+/* --- use ------------------------------------------------------------------------------------------------------ */
 
 void sg_dataset_get(const sg_dataset *dataset, size_t index, float *features, uint32_t *label)
 {
     SG_ASSERT(index < dataset->n_examples);
-    const uint8_t *bytes = dataset->images + index * dataset->n_features;
-    float mean = dataset->mean;
-    float scale = 1 / dataset->deviation;
-    for (size_t i = 0; i < dataset->n_features; i++)
-        features[i] = ((float)bytes[i] - mean) * scale;
     *label = dataset->labels[index];
+    if (dataset->reals) {
+        memcpy(features, dataset->reals + index * dataset->n_features, dataset->n_features * sizeof *features);
+        return;
+    }
+    const size_t n_part = dataset->n_features / dataset->n_scales;
+    for (size_t part = 0; part < dataset->n_scales; part++) {
+        const uint8_t *bytes = dataset->bytes + index * dataset->n_features + part * n_part;
+        float *out = features + part * n_part;
+        float mean = dataset->mean[part];
+        float scale = 1 / dataset->deviation[part];
+        for (size_t i = 0; i < n_part; i++)
+            out[i] = ((float)bytes[i] - mean) * scale;
+    }
+}
+
+float sg_dataset_black(const sg_dataset *dataset, size_t channel)
+{
+    if (dataset->reals)
+        return 0;
+    const size_t part = channel < dataset->n_scales ? channel : 0;
+    return (0 - dataset->mean[part]) * (1 / dataset->deviation[part]);
 }

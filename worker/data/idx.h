@@ -6,15 +6,13 @@
  *     3   1 byte    number of dimensions n
  *     4   4n bytes  size of each dimension
  *     .   elements  in C order, nothing after them
- *
- * What follows the end of a compressed stream is not looked at, as gzip does. */
+ */
 #ifndef SG_WORKER_DATA_IDX_H
 #define SG_WORKER_DATA_IDX_H
 
-#include "common/status.h"
+#include "worker/data/file.h"
 
-#define SG_IDX_MAX_RANK  4
-#define SG_IDX_MAX_BYTES ((uint64_t)16 << 30) /* of elements: more than that is taken for a damaged header */
+#define SG_IDX_MAX_RANK 4
 
 typedef struct sg_idx {
     uint32_t rank;

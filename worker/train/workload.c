@@ -13,20 +13,6 @@
 #include "kernels/update.h"
 #include "worker/nn/layers.h"
 
-static sg_status load_test(sg_workload *w, sg_error *err)
-{
-    const sg_config *config = w->config;
-    sg_status status =
-        sg_dataset_load(config->data.test_images, config->data.test_labels, SG_WORKLOAD_CLASSES, &w->test, err);
-    if (status == SG_OK && (w->test->height != w->train->height || w->test->width != w->train->width))
-        return sg_error_set(err, SG_DATA, "%s: images of %zu x %zu pixels, but those of %s have %zu x %zu",
-                            config->data.test_images, w->test->height, w->test->width, config->data.train_images,
-                            w->train->height, w->train->width);
-    if (status == SG_OK)
-        sg_dataset_scale_as(w->test, w->train);
-    return status;
-}
-
 static sg_status build(sg_workload *w, bool with_test, sg_error *err)
 {
     const sg_config *config = w->config;
@@ -34,10 +20,9 @@ static sg_status build(sg_workload *w, bool with_test, sg_error *err)
         return sg_error_set(err, SG_CONFIG,
                             "update.rule: average is for trainers of your own that push values; the built-in one "
                             "pushes gradients: set another rule");
-    sg_status status =
-        sg_dataset_load(config->data.train_images, config->data.train_labels, SG_WORKLOAD_CLASSES, &w->train, err);
+    sg_status status = sg_dataset_load_train(config, &w->train, err);
     if (status == SG_OK && with_test)
-        status = load_test(w, err);
+        status = sg_dataset_load_test(config, w->train, &w->test, err);
     if (status != SG_OK)
         return status;
     w->steps_per_epoch = sg_workload_steps_per_epoch(config, w->train->n_examples);
@@ -49,10 +34,10 @@ static sg_status build(sg_workload *w, bool with_test, sg_error *err)
                               .layers = config->model.layers.items,
                               .n_layers = config->model.layers.n,
                               .inputs = w->train->n_features,
-                              .channels = 1,
+                              .channels = w->train->channels,
                               .height = w->train->height,
                               .width = w->train->width,
-                              .classes = SG_WORKLOAD_CLASSES};
+                              .classes = w->train->n_classes};
     status = sg_model_create(&model, &w->model, err);
     if (status != SG_OK)
         return status;

@@ -12,7 +12,6 @@
 #include "worker/data/batches.h"
 #include "worker/models/model.h"
 
-#define SG_WORKLOAD_CLASSES    10u
 #define SG_WORKLOAD_HASH_BYTES 65u /* 64 hexadecimal digits */
 
 typedef struct sg_workload {

@@ -1,0 +1,68 @@
+/* worker/data/read_raw.c - see readers.h. Nothing but numbers: as numpy writes them by tofile(). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/data/readers.h"
+
+static sg_status take_features(const char *path, sg_dataset *d, sg_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n_bytes = 0;
+    sg_status status = sg_data_file_append(path, &bytes, &n_bytes, err);
+    d->reals = (float *)(void *)bytes; /* little endian, as every machine that this is built for */
+    if (status != SG_OK)
+        return status;
+    const size_t example_bytes = d->n_features * sizeof *d->reals;
+    if (n_bytes % example_bytes != 0)
+        return sg_error_set(err, SG_DATA, "%s: %zu bytes; wanted a multiple of %zu, %zu float32 for each example", path,
+                            n_bytes, example_bytes, d->n_features);
+    d->n_examples = n_bytes / example_bytes;
+    for (size_t i = 0; i < d->n_examples * d->n_features; i++)
+        if (!isfinite(d->reals[i]))
+            return sg_error_set(err, SG_DATA, "%s: feature %zu of example %zu is not a finite number", path,
+                                i % d->n_features, i / d->n_features);
+    return SG_OK;
+}
+
+static sg_status check_label(const sg_config *config, const char *path, size_t i, int32_t label, sg_error *err)
+{
+    const uint64_t first = config->data.first_label, n_classes = config->data.classes;
+    if (label >= 0 && (uint64_t)label >= first && (uint64_t)label - first < n_classes)
+        return SG_OK;
+    return sg_error_set(err, SG_DATA, "%s: label %zu is %d; wanted %llu to %llu (data.classes, data.first_label)", path,
+                        i, label, (unsigned long long)first, (unsigned long long)(first + n_classes - 1));
+}
+
+static sg_status take_labels(const sg_config *config, const char *path, const uint8_t *bytes, size_t n_bytes,
+                             sg_dataset *d, sg_error *err)
+{
+    if (n_bytes != d->n_examples * sizeof(int32_t))
+        return sg_error_set(err, SG_DATA, "%s: %zu bytes; wanted %zu, an int32 for each of %zu examples", path, n_bytes,
+                            d->n_examples * sizeof(int32_t), d->n_examples);
+    d->labels = sg_xcalloc(d->n_examples + 1, sizeof *d->labels);
+    for (size_t i = 0; i < d->n_examples; i++) {
+        int32_t label;
+        memcpy(&label, bytes + i * sizeof label, sizeof label);
+        sg_status status = check_label(config, path, i, label, err);
+        if (status != SG_OK)
+            return status;
+        d->labels[i] = (uint16_t)((uint64_t)label - config->data.first_label);
+    }
+    return SG_OK;
+}
+
+sg_status sg_read_raw(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
+{
+    const char *labels_path = test ? config->data.test_labels : config->data.train_labels;
+    uint8_t *labels = NULL;
+    size_t n_bytes = 0;
+    sg_reader_take_shape(config, d);
+    sg_status status = take_features(test ? config->data.test_images : config->data.train_images, d, err);
+    if (status == SG_OK)
+        status = sg_data_file_append(labels_path, &labels, &n_bytes, err);
+    if (status == SG_OK)
+        status = take_labels(config, labels_path, labels, n_bytes, d, err);
+    free(labels);
+    return status;
+}
