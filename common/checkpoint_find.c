@@ -4,6 +4,8 @@
 
 #include "common/checkpoint_internal.h"
 
+#define MORE_BYTES 40u /* ", " and " and N more" */
+
 typedef struct found_list {
     sg_checkpoint_found *items;
     size_t n;
@@ -53,9 +55,11 @@ static sg_status look_at(const sg_checkpoint *folder, const sg_checkpoint_record
     char name[SG_CHECKPOINT_NAME_BYTES], restored[SG_CHECKPOINT_NAME_BYTES], text[SG_ERROR_MESSAGE_BYTES];
     const sg_checkpoint_record *record = sg_checkpoint_forbidding(records, n_records, found->set);
     if (record != NULL) {
-        snprintf(text, sizeof text, "%s is passed over: generation %" PRIu64 " started from %s",
+        const bool anew = record->restored.generation == 0;
+        snprintf(text, sizeof text, "%s is passed over: generation %" PRIu64 " %s%s",
                  sg_checkpoint_set_name(found->set, name), record->generation,
-                 sg_checkpoint_set_name(record->restored, restored));
+                 anew ? "began anew, or with imported values" : "went on from ",
+                 anew ? "" : sg_checkpoint_set_name(record->restored, restored));
         tell(found, SG_CHECKPOINT_PASSED, text);
         return SG_OK;
     }
@@ -188,19 +192,23 @@ sg_status sg_checkpoint_find_older(const sg_checkpoint *folder, sg_checkpoint_se
                         sg_checkpoint_set_name(than, name), folder->dir);
 }
 
-/* What there is, in a line for people. */
+/* Which can be used, in a line for people: the newest that fit, and how many more. */
 static void describe(const sg_checkpoint_found *found, size_t n, char *out, size_t out_bytes)
 {
-    size_t length = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < n && length < out_bytes; i++) {
+    size_t length = 0, n_left = 0;
+    snprintf(out, out_bytes, "none");
+    for (size_t i = 0; i < n; i++) {
         char name[SG_CHECKPOINT_NAME_BYTES];
-        if (found[i].state == SG_CHECKPOINT_USABLE)
-            length += (size_t)snprintf(out + length, out_bytes - length, "%s%s", length > 0 ? ", " : "",
-                                       sg_checkpoint_set_name(found[i].set, name));
+        if (found[i].state != SG_CHECKPOINT_USABLE)
+            continue;
+        sg_checkpoint_set_name(found[i].set, name);
+        if (n_left > 0 || length + strlen(name) + MORE_BYTES > out_bytes)
+            n_left++;
+        else
+            length += (size_t)snprintf(out + length, out_bytes - length, "%s%s", length > 0 ? ", " : "", name);
     }
-    if (length == 0)
-        snprintf(out, out_bytes, "none");
+    if (n_left > 0)
+        snprintf(out + length, out_bytes - length, " and %zu more", n_left);
 }
 
 sg_status sg_checkpoint_find(const sg_checkpoint *folder, uint64_t iteration, sg_checkpoint_set *chosen, sg_error *err)

@@ -188,13 +188,13 @@ static sg_status status_of(int error)
 
 sg_status sg_disk_error(sg_error *err, int error, const char *format, ...)
 {
-    char what[SG_ERROR_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    const sg_status status = sg_error_set_v(err, status_of(error), format, args);
     va_end(args);
-    return sg_error_set(err, status_of(error), "%s: %s", what,
-                        error == ENXIO ? "It is no plain file" : strerror(error));
+    return err == NULL ? status
+                       : sg_error_set(err, status, "%s: %s", err->message,
+                                      error == ENXIO ? "It is no plain file" : strerror(error));
 }
 
 /* Written and synced, or not there. */

@@ -25,6 +25,8 @@ void sg_log_event(const sg_log *log, sg_log_level level, const char *event, cons
 #define sg_log_warn(log, event, ...)  sg_log_event(log, SG_LOG_WARN, event, __VA_ARGS__)
 #define sg_log_error(log, event, ...) sg_log_event(log, SG_LOG_ERROR, event, __VA_ARGS__)
 
+#define SG_LOG_QUOTED_BYTES (SG_ERROR_MESSAGE_BYTES + 32) /* the longest message of an sg_error, and a few escapes */
+
 /* Writes "text" quoted and escaped, cut to fit; returns out. */
 const char *sg_log_quote(const char *text, char *out, size_t out_bytes);
 

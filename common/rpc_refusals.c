@@ -63,7 +63,7 @@ void sg_rpc_refusals_tell(sg_rpc_refusals *refusals, const char *peer, const cha
     pthread_mutex_unlock(&refusals->mutex);
     if (n == 0)
         return;
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     sg_log_warn(refusals->log, "refused", "peer=%s method=%s refusals=%" PRIu64 " reason=%s", peer, method, n,
                 sg_log_quote(reason, quoted, sizeof quoted));
 }

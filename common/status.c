@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/shorten.h"
 #include "common/utf8.h"
+
+#define LONG_BYTES 12288u /* of a message before it is shortened: two paths of PATH_MAX, and words */
 
 typedef struct status_row {
     const char *name;
@@ -121,13 +124,13 @@ static void tidy(char *text)
     }
 }
 
-/* Ends a message that did not fit with "...", before the character that would be cut in two. */
-static void mark_cut(char message[SG_ERROR_MESSAGE_BYTES])
+/* What does not fit is formatted once more, with room for the longest path, and shortened. */
+static void SG_PRINTF(2, 0) set_long(char message[SG_ERROR_MESSAGE_BYTES], const char *format, va_list args)
 {
-    size_t end = SG_ERROR_MESSAGE_BYTES - sizeof "...";
-    while (end > 0 && ((uint8_t)message[end] & 0xc0) == 0x80)
-        end--;
-    memcpy(message + end, "...", sizeof "...");
+    char text[LONG_BYTES];
+    vsnprintf(text, sizeof text, format, args);
+    sg_shorten(text, SG_ERROR_MESSAGE_BYTES - 1);
+    memcpy(message, text, strlen(text) + 1);
 }
 
 sg_status sg_error_set_v(sg_error *err, sg_status code, const char *format, va_list args)
@@ -135,11 +138,14 @@ sg_status sg_error_set_v(sg_error *err, sg_status code, const char *format, va_l
     if (err == NULL)
         return code;
     char message[SG_ERROR_MESSAGE_BYTES]; /* apart from err->message, which may be among the arguments */
+    va_list again;
+    va_copy(again, args);
     int wanted = vsnprintf(message, sizeof message, format, args);
     if (wanted < 0)
         snprintf(message, sizeof message, "%s", sg_status_text(code));
     else if ((size_t)wanted >= sizeof message)
-        mark_cut(message);
+        set_long(message, format, again);
+    va_end(again);
     tidy(message);
     err->code = code;
     memcpy(err->message, message, strlen(message) + 1);
@@ -159,7 +165,7 @@ sg_status sg_error_prefix(sg_error *err, sg_status code, const char *format, ...
 {
     if (err == NULL)
         return code;
-    char prefix[SG_ERROR_MESSAGE_BYTES];
+    char prefix[LONG_BYTES / 2];
     va_list args;
     va_start(args, format);
     vsnprintf(prefix, sizeof prefix, format, args);

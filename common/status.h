@@ -16,7 +16,8 @@
 #define SG_CONTAINER_OF(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /* Fills err (may be NULL) and returns `code`, so that a failure is one statement. Newlines in the result become
- * spaces; too long a message is cut. */
+ * spaces; too long a message loses the middle of its longest words first (shorten.h), so that what to do survives a
+ * long path. */
 SG_MUST_USE sg_status sg_error_set(sg_error *err, sg_status code, const char *format, ...) SG_PRINTF(3, 4);
 SG_MUST_USE sg_status sg_error_set_v(sg_error *err, sg_status code, const char *format, va_list args) SG_PRINTF(3, 0);
 /* Puts "prefix: " before the message that err (may be NULL) holds. Returns its code argument. */

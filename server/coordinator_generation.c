@@ -42,7 +42,7 @@ static void answer_passed(sg_coordinator *c)
             call->save = SG_COORDINATOR_SAVE_LATER; /* what it was promised has come to nothing */
         if (is_of_a_worker(call)) {
             sg_coordinator_fail(c, call->call, SG_ROLLED_BACK,
-                                "the job is in generation %" PRIu64 " now (%.300s): say hello again", c->generation,
+                                "the job is in generation %" PRIu64 " now (%s): say hello again", c->generation,
                                 c->why);
             sg_coordinator_unpark(c, call);
         }
@@ -240,15 +240,16 @@ static bool is_asked_for(const sg_coordinator *c)
 
 bool sg_coordinator_generation_damaged(sg_coordinator *c, uint32_t ps, const char *message)
 {
-    char name[SG_CHECKPOINT_NAME_BYTES], who[SG_COORDINATOR_TEXT_BYTES], why[SG_ERROR_MESSAGE_BYTES];
+    char name[SG_CHECKPOINT_NAME_BYTES], who[SG_COORDINATOR_TEXT_BYTES];
+    sg_error why;
     if (c->recording)
         return true; /* of what is passed already */
     if (is_asked_for(c))
         return false;
-    snprintf(why, sizeof why, "checkpoint %s is skipped, %s found it damaged: %.300s",
-             sg_checkpoint_set_name(c->save.current, name), sg_coordinator_ps_name(c, ps, who), message);
+    (void)!sg_error_set(&why, SG_DATA, "checkpoint %s is skipped, %s found it damaged: %s",
+                        sg_checkpoint_set_name(c->save.current, name), sg_coordinator_ps_name(c, ps, who), message);
     c->damaged = c->save.current;
-    sg_coordinator_generation_next(c, 0, why);
+    sg_coordinator_generation_next(c, 0, why.message);
     return true;
 }
 
@@ -261,13 +262,15 @@ void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_
     if (c->over)
         return;
     if (recorded->status == SG_FENCED)
-        sg_coordinator_end_fail(c, SG_FENCED, "another ps 0 has taken over: %.400s", recorded->why);
+        sg_coordinator_end_fail(c, SG_FENCED, "another ps 0 has taken over: %s", recorded->why);
+    else if (recorded->status != SG_OK && c->generation == 0)
+        sg_coordinator_end_fail(c, recorded->status, "the job cannot begin: %s", recorded->why);
     else if (recorded->status != SG_OK)
-        sg_coordinator_end_fail(c, recorded->status, "generation %" PRIu64 " cannot begin (%.120s): %.340s",
-                                c->generation + 1, c->why, recorded->why);
+        sg_coordinator_end_fail(c, recorded->status, "the job cannot go on after generation %" PRIu64 " (%s): %s",
+                                c->generation, c->why, recorded->why);
     else if (recorded->manifest == NULL && was_running)
-        sg_coordinator_end_fail(c, SG_PEER_LOST,
-                                "%.300s and what it held is lost; there is no checkpoint to go on from", c->why);
+        sg_coordinator_end_fail(c, SG_PEER_LOST, "%s and what it held is lost; there is no checkpoint to go on from",
+                                c->why);
     else if (recorded->manifest != NULL && (check_manifest(c, recorded->manifest, &err) != SG_OK ||
                                             sg_coordinator_hyper_restore(c, recorded->manifest, &err) != SG_OK))
         sg_coordinator_end_fail(c, err.code, "%s", err.message);

@@ -114,7 +114,7 @@ void sg_coordinator_init_declare(sg_coordinator *c, sg_coordinator_worker *worke
     sg_error err;
     uint32_t index = sg_coordinator_index(c, worker);
     if (take_list(c, request, &err) != SG_OK) {
-        sg_coordinator_log(c, SG_LOG_WARN, "refused", "worker=%" PRIu32 " status=%s", index, sg_status_name(err.code));
+        sg_coordinator_log_refused(c, "worker", index, worker->address, &err);
         sg_coordinator_fail_error(c, call, &err);
         return;
     }

@@ -65,6 +65,9 @@ const char *sg_coordinator_worker_name(const sg_coordinator *c, uint32_t worker,
 const char *sg_coordinator_ps_name(const sg_coordinator *c, uint32_t ps, char out[SG_COORDINATOR_TEXT_BYTES]);
 /* Text from the wire: NULL is "". */
 const char *sg_coordinator_text(const char *text);
+/* Logs who was refused ("ps" or "worker", its index, the address that it gave) and why. */
+void sg_coordinator_log_refused(sg_coordinator *c, const char *who, uint32_t index, const char *address,
+                                const sg_error *err);
 /* A copy of at most 255 bytes in which blanks and control characters are '?': fit for logs and messages. */
 char *sg_coordinator_clean(const char *text);
 

@@ -270,8 +270,7 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
 {
     sg_error err;
     if (check(c, request, &err) != SG_OK) {
-        sg_coordinator_log(c, SG_LOG_WARN, "refused", "worker=%" PRIu32 " status=%s", request->worker,
-                           sg_status_name(err.code));
+        sg_coordinator_log_refused(c, "worker", request->worker, request->address, &err);
         sg_coordinator_fail_error(c, call, &err);
         return;
     }

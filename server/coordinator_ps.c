@@ -192,8 +192,7 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
 {
     sg_error err;
     if (check(c, request, &err) != SG_OK) {
-        sg_coordinator_log(c, SG_LOG_WARN, "refused", "ps=%" PRIu32 " status=%s", request->ps,
-                           sg_status_name(err.code));
+        sg_coordinator_log_refused(c, "ps", request->ps, request->address, &err);
         sg_coordinator_fail_error(c, call, &err);
         return;
     }

@@ -295,7 +295,7 @@ static void fail(sg_coordinator *c, sg_status status, const char *message)
     if (!save->complete)
         sg_coordinator_end_fail(c, status,
                                 "the checkpoint of the initial values could not be made, and training does not start "
-                                "without: %.350s; see to checkpoint.dir, or leave it empty",
+                                "without: %s; see to checkpoint.dir, or leave it empty",
                                 message);
 }
 
@@ -332,7 +332,7 @@ static sg_status check_reports(const sg_coordinator *c, sg_error *err)
     for (uint32_t i = 0; i < c->n_ps; i++) {
         const sg_coordinator_saved *saved = &c->ps[i].saved;
         if (saved->status != SG_OK)
-            return sg_error_set(err, saved->status, "%s: %.350s", sg_coordinator_ps_name(c, i, name), saved->message);
+            return sg_error_set(err, saved->status, "%s: %s", sg_coordinator_ps_name(c, i, name), saved->message);
         if (folder != 0 && saved->folder != folder)
             return sg_error_set(err, SG_MISMATCH,
                                 "%s sees another folder at its checkpoint.dir than the others: all ps must share one",

@@ -1,5 +1,6 @@
 /* server/coordinator_who.c - who calls, and how workers and ps are called in words. */
 #include <ctype.h>
+#include <stdlib.h>
 
 #include "server/coordinator_internal.h"
 
@@ -18,6 +19,17 @@ char *sg_coordinator_clean(const char *text)
             *at = '?';
     }
     return clean;
+}
+
+void sg_coordinator_log_refused(sg_coordinator *c, const char *who, uint32_t index, const char *address,
+                                const sg_error *err)
+{
+    char quoted[SG_LOG_QUOTED_BYTES];
+    char *clean = sg_coordinator_clean(address);
+    sg_coordinator_log(c, SG_LOG_WARN, "refused", "%s=%" PRIu32 " address=%s status=%s reason=%s", who, index,
+                       clean[0] != '\0' ? clean : "unknown", sg_status_name(err->code),
+                       sg_log_quote(err->message, quoted, sizeof quoted));
+    free(clean);
 }
 
 const char *sg_coordinator_worker_name(const sg_coordinator *c, uint32_t worker, char out[SG_COORDINATOR_TEXT_BYTES])
@@ -96,7 +108,7 @@ sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint6
         return NULL;
     if (index == c->n_workers && incarnation != 0 && sg_coordinator_generation_of(incarnation) < c->generation) {
         sg_coordinator_fail(c, call, SG_ROLLED_BACK,
-                            "generation %" PRIu64 " has passed, the job is in %" PRIu64 " (%.300s): say hello again",
+                            "generation %" PRIu64 " has passed, the job is in %" PRIu64 " (%s): say hello again",
                             sg_coordinator_generation_of(incarnation), c->generation, c->why);
         return NULL;
     }

@@ -200,7 +200,7 @@ static sg_status with_bound_port(const sg_ps *ps, const char *entry, char out[SG
 
 static void say_how_open(const sg_ps *ps)
 {
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     if (ps->security->warning != NULL)
         sg_log_warn(ps->options.log, "insecure", "reason=%s",
                     sg_log_quote(ps->security->warning, quoted, sizeof quoted));

@@ -38,10 +38,13 @@ sg_ps_restore *sg_ps_restore_create(const sg_ps_restore_options *options)
 static void log_skipped(const sg_ps_restore *restore, const sg_checkpoint_found *skipped, size_t n)
 {
     char name[SG_CHECKPOINT_NAME_BYTES], quoted[SG_ERROR_MESSAGE_BYTES + 16];
-    for (size_t i = 0; i < n; i++)
-        sg_log_warn(restore->options.log, "checkpoint_skipped", "set=%s reason=%s",
-                    sg_checkpoint_set_name(skipped[i].set, name),
-                    sg_log_quote(skipped[i].why.message, quoted, sizeof quoted));
+    for (size_t i = 0; i < n; i++) {
+        /* That of a generation that was given up is as it should be. */
+        const bool is_news = skipped[i].state != SG_CHECKPOINT_PASSED;
+        sg_log_event(restore->options.log, is_news ? SG_LOG_WARN : SG_LOG_INFO, "checkpoint_skipped",
+                     "set=%s reason=%s", sg_checkpoint_set_name(skipped[i].set, name),
+                     sg_log_quote(skipped[i].why.message, quoted, sizeof quoted));
+    }
 }
 
 static sg_status find_newest(job *j)

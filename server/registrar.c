@@ -261,12 +261,12 @@ static bool recovers(const sg_registrar *r)
 
 static void notice_time(sg_registrar *r, uint64_t now_ms)
 {
-    char text[SG_ERROR_MESSAGE_BYTES];
+    sg_error why;
     uint64_t start_timeout_ms = r->options.config->start_timeout_ms;
     if (!r->registered && now_ms - r->began_ms >= start_timeout_ms) {
-        snprintf(text, sizeof text, "ps 0 did not come within %" PRIu64 " ms: %.400s", start_timeout_ms,
-                 r->newest_error.message[0] ? r->newest_error.message : "no answer");
-        give_up(r, SG_UNAVAILABLE, text);
+        (void)!sg_error_set(&why, SG_UNAVAILABLE, "ps 0 did not come within %" PRIu64 " ms: %s", start_timeout_ms,
+                            r->newest_error.message[0] ? r->newest_error.message : "no answer");
+        give_up(r, SG_UNAVAILABLE, why.message);
     }
     /* Where this process itself was held up, replies may lie unread: the lease is extended by that. Not beyond now: the
      * newest call may have been sent since the last tick. */
@@ -276,9 +276,9 @@ static void notice_time(sg_registrar *r, uint64_t now_ms)
     /* ps 0 cannot lose itself: its loop serves both ends. */
     uint64_t limit_ms = recovers(r) && start_timeout_ms > r->lease_ms ? start_timeout_ms : r->lease_ms;
     if (r->registered && r->options.ps != 0 && now_ms - r->accepted_ms >= limit_ms) {
-        snprintf(text, sizeof text, "ps 0 (%.200s) was lost: it accepted no renewal for %" PRIu64 " ms", r->target,
-                 limit_ms);
-        give_up(r, SG_PEER_LOST, text);
+        (void)!sg_error_set(&why, SG_PEER_LOST, "ps 0 (%s) was lost: it accepted no renewal for %" PRIu64 " ms",
+                            r->target, limit_ms);
+        give_up(r, SG_PEER_LOST, why.message);
     }
 }
 

@@ -224,6 +224,19 @@ Test(supervisor, the_last_word_of_a_daemon_is_told_without_its_name)
     cr_assert_str_eq(err.message, "worker-0 failed with exit code 66: no data");
 }
 
+Test(supervisor, what_to_do_survives_a_last_word_with_a_long_path)
+{
+    watch w;
+    begin(&w, 1000);
+    start(&w, "worker-0",
+          "echo shardgrad-worker: /$(head -c 3000 /dev/zero | tr '\\0' x)/labels is cut: get it anew >&2; "
+          "exit 65");
+    sg_error err;
+    cr_assert_eq(run(&w, &err), 65);
+    cr_assert_eq(strncmp(err.message, "worker-0 failed with exit code 65: /xxx", 39), 0, "%s", err.message);
+    cr_assert_not_null(strstr(err.message, "/labels is cut: get it anew"), "%s", err.message);
+}
+
 Test(supervisor, a_log_line_is_taken_apart)
 {
     char level;

@@ -140,13 +140,33 @@ Test(checkpoint, a_set_of_an_older_generation_beyond_what_a_later_one_started_fr
     cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, NULL), SG_OK);
     cr_assert(sg_checkpoint_set_equal(chosen, (sg_checkpoint_set){100, 1}));
     cr_assert_eq(sg_checkpoint_find(folder, 200, &chosen, &err), SG_NOT_FOUND);
-    cr_assert(strstr(err.message, "passed over") != NULL, "%s", err.message);
+    cr_assert_str_eq(err.message,
+                     "step-000000000200-g1 is passed over: generation 2 went on from step-000000000100-g1; "
+                     "usable are: step-000000000100-g1");
     write_set(150, 2, 1);
     cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, NULL), SG_OK);
     cr_assert(sg_checkpoint_set_equal(chosen, (sg_checkpoint_set){150, 2}));
     begin_generation(3, 5, (sg_checkpoint_set){0});
     cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, NULL), SG_OK);
     cr_assert_eq(chosen.generation, 0, "a generation that started from nothing forbids all that was before");
+}
+
+Test(checkpoint, of_many_that_can_be_used_the_newest_are_named_whole)
+{
+    sg_checkpoint_set chosen;
+    sg_error err;
+    begin_generation(1, 5, (sg_checkpoint_set){0});
+    for (uint64_t iteration = 1; iteration <= 20; iteration++)
+        write_set(iteration, 1, 1);
+    cr_assert_eq(sg_checkpoint_find(folder, 30, &chosen, &err), SG_NOT_FOUND);
+    cr_assert_not_null(strstr(err.message, "; usable are: step-000000000020-g1, step-000000000019-g1, "), "%s",
+                       err.message);
+    const char *more = strstr(err.message, "-g1 and ");
+    cr_assert_not_null(more, "%s", err.message);
+    size_t n_named = 0, n_more = strtoul(more + strlen("-g1 and "), NULL, 10);
+    for (const char *at = err.message; (at = strstr(at, "step-")) != NULL; at++)
+        n_named++;
+    cr_assert_eq(n_named + n_more, 20, "%s", err.message);
 }
 
 Test(checkpoint, a_record_is_made_once_and_a_second_coordinator_is_superseded)

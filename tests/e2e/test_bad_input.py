@@ -103,6 +103,8 @@ def two_ps_with_different_settings(case):
         worker = case.worker(config, 0, "--set", f"{key}={other}").expect(78)
         one_line(worker, rf"{key}.*'{other}'.*'{own}'")
     one_line(case.worker(config, 0, "--set", "rpc_threads=65").expect(78), r"rpc_threads: found '65'.*64")
+    for who, key in ((r"ps=1 address=127\.0\.0\.1:\d+", r"update\.momentum"), (r"worker=0 address=\S+:\d+", "slice_bytes")):
+        contains(first.err, rf'WARN ps-0 refused {who} status=CONFIG reason=".*{key}', "the log of ps 0")
     first.end_within(2)
 
 

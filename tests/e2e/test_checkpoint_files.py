@@ -29,7 +29,10 @@ def config_with_checkpoints(case, rule="adam"):
 def an_exported_checkpoint_has_the_values_that_were_trained(case):
     config = config_with_checkpoints(case)
     summary = case.train(config)
-    contains(case.shardgrad("export", config, "--list").out, r"(?m)^  iteration .* usable$", "list")
+    contains(case.shardgrad("export", config, "--list").out, r"(?m)^  iteration .* complete$", "list")
+    verified = case.shardgrad("export", config, "--verify").out
+    contains(verified, r"(?m)^  iteration .* usable$", "list of what was read")
+    check("complete" not in verified, f"nothing is left open: {verified}")
     out = f"{case.dir}/model.safetensors"
     contains(case.shardgrad("export", config, "--out", out).out, "exported step-", "export")
     tensors = read_safetensors(out)
@@ -60,8 +63,11 @@ def a_checkpoint_that_cannot_be_exported_is_named(case):
             last = f.read(1)
             f.seek(-1, os.SEEK_END)
             f.write(bytes([last[0] ^ 1]))
-    contains(case.shardgrad("export", config, "--out", out, code=65).err, r"ps-1.safetensors is damaged: the .* elements",
-             "of a flipped byte")
+    contains(case.shardgrad("export", config, "--out", out, code=65).err, r"ps-1.safetensors is damaged: the .* elements.*"
+             r"; --step \d+ takes another one that is complete", "of a flipped byte")
+    verified = case.shardgrad("export", config, "--verify", code=65)
+    contains(verified.out, r"(?m)^  iteration 20 .* damaged \(.*ps-1.safetensors is damaged: ", "list of what was read")
+    contains(verified.err, r"2 of 2 checkpoints in .* are damaged", "its end")
     check(not os.path.exists(out), "no file is left")
 
 
@@ -80,6 +86,9 @@ def an_import_that_does_not_fit_is_refused_and_one_that_does_is_what_an_export_g
              "of another file")
     contains(case.shardgrad("import", config, "--from", out, *fresh).out, "imported 4 variables", "import")
     case.shardgrad("export", "--dir", f"{case.dir}/fresh", "--out", back)
+    case.shardgrad("import", config, "--from", out, "--replace")
+    contains(case.shardgrad("export", config, "--list").out,
+             r"(?m)^  iteration 20 +step-\S+  passed over: generation 2 began anew, or with imported values$", "what it replaced")
     equal(read_safetensors(back), read_safetensors(out), "what comes back")
 
 

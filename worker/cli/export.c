@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker/cli/arguments.h"
 #include "worker/cli/checkpoints.h"
@@ -10,30 +11,87 @@
 
 typedef struct export_options {
     const char *dir, *out, *step;
-    bool list;
+    bool list, verify;
 } export_options;
 
-static sg_status print_list(const sg_checkpoint *folder, sg_error *err)
+/* What is wrong with it after `NAME is `, which the line begins with. */
+static const char *what_it_is(const sg_checkpoint_found *found, const char *name)
 {
-    static const char *const states[] = {[SG_CHECKPOINT_USABLE] = "usable",
+    const char *why = found->why.message;
+    const size_t n_name = strlen(name);
+    return strncmp(why, name, n_name) == 0 && strncmp(why + n_name, " is ", 4) == 0 ? why + n_name + 4 : NULL;
+}
+
+/* Reads all values of a set. */
+static void verify(const sg_checkpoint *folder, sg_checkpoint_found *found)
+{
+    sg_checkpoint_reader *reader;
+    sg_status status = sg_checkpoint_reader_open(folder, found->set, &reader, &found->why);
+    if (status == SG_OK) {
+        status = sg_checkpoint_verify(reader, &found->why);
+        sg_checkpoint_reader_close(reader);
+    }
+    if (status != SG_OK)
+        found->state = SG_CHECKPOINT_DAMAGED;
+}
+
+static void print_found(const sg_checkpoint_found *found, bool verified)
+{
+    static const char *const states[] = {[SG_CHECKPOINT_USABLE] = "complete",
                                          [SG_CHECKPOINT_HALF_WRITTEN] = "half-written",
                                          [SG_CHECKPOINT_PASSED] = "passed over",
                                          [SG_CHECKPOINT_DAMAGED] = "damaged",
                                          [SG_CHECKPOINT_NEWER] = "of a later format"};
+    char text[SG_CHECKPOINT_NAME_BYTES];
+    const char *name = sg_checkpoint_set_name(found->set, text), *what = what_it_is(found, name);
+    printf("  iteration %-12" PRIu64 " %s  ", found->set.iteration, name);
+    if (found->state == SG_CHECKPOINT_USABLE)
+        printf(verified ? "usable\n" : "complete\n");
+    else if (what != NULL)
+        printf("%s\n", what);
+    else
+        printf("%s (%s)\n", states[found->state], found->why.message);
+}
+
+static sg_status print_list(const sg_checkpoint *folder, bool verified, sg_error *err)
+{
     sg_checkpoint_found *found;
-    size_t n;
+    size_t n, n_damaged = 0;
     sg_status status = sg_checkpoint_list(folder, &found, &n, err);
     if (status != SG_OK)
         return status;
     printf("%s: job %s, %zu checkpoints\n", sg_checkpoint_dir(folder), sg_checkpoint_job(folder), n);
     for (size_t i = 0; i < n; i++) {
-        char name[SG_CHECKPOINT_NAME_BYTES];
-        printf("  iteration %-12" PRIu64 " %s  %s", found[i].set.iteration, sg_checkpoint_set_name(found[i].set, name),
-               states[found[i].state]);
-        printf(found[i].why.message[0] != '\0' ? " (%s)\n" : "%s\n", found[i].why.message);
+        if (verified && found[i].state == SG_CHECKPOINT_USABLE)
+            verify(folder, &found[i]);
+        print_found(&found[i], verified);
+        n_damaged += found[i].state == SG_CHECKPOINT_DAMAGED;
     }
     free(found);
+    if (!verified)
+        printf("complete: the values themselves were not read; --verify does\n");
+    if (verified && n_damaged > 0)
+        return sg_error_set(err, SG_DATA, "%zu of %zu checkpoints in %s are damaged: put back a copy of them",
+                            n_damaged, n, sg_checkpoint_dir(folder));
     return SG_OK;
+}
+
+/* To what is wrong with a set adds which one might do instead. */
+static sg_status name_another(const sg_checkpoint *folder, sg_checkpoint_set damaged, sg_error *err)
+{
+    sg_checkpoint_found *found;
+    size_t n, i = 0;
+    if (sg_checkpoint_list(folder, &found, &n, NULL) != SG_OK)
+        return SG_DATA;
+    while (i < n && (found[i].state != SG_CHECKPOINT_USABLE || found[i].set.iteration == damaged.iteration))
+        i++;
+    if (i < n)
+        (void)!sg_error_set(err, SG_DATA, "%s; --step %" PRIu64 " takes another one that is complete", err->message,
+                            found[i].set.iteration);
+    else
+        (void)!sg_error_set(err, SG_DATA, "%s; there is no other complete one in the folder", err->message);
+    free(found);
+    return SG_DATA;
 }
 
 static sg_status choose(const sg_checkpoint *folder, const char *step, sg_checkpoint_set *set, sg_error *err)
@@ -68,12 +126,14 @@ static sg_status export(const char *dir, const export_options *options, sg_error
     sg_status status = sg_checkpoint_open_existing(&sg_disk_posix, dir, &folder, err);
     if (status != SG_OK)
         return status;
-    if (options->list) {
-        status = print_list(folder, err);
+    if (options->list || options->verify) {
+        status = print_list(folder, options->verify, err);
     } else {
         status = choose(folder, options->step, &set, err);
         if (status == SG_OK)
             status = sg_checkpoints_export(folder, set, options->out, err);
+        if (status == SG_DATA && set.generation != 0)
+            status = name_another(folder, set, err);
         char name[SG_CHECKPOINT_NAME_BYTES];
         if (status == SG_OK)
             printf("exported %s of %s to %s\n", sg_checkpoint_set_name(set, name), dir, options->out);
@@ -89,10 +149,11 @@ int sg_export_main(int argc, char **argv)
         {"--out", "PATH", "the safetensors file to write", NULL, &o.out},
         {"--step", "N", "the checkpoint of iteration N; without it the newest that can be used", NULL, &o.step},
         {"--list", "", "write which checkpoints there are, and no file", &o.list, NULL},
+        {"--verify", "", "the same, and read all of them: is every value what was written?", &o.verify, NULL},
         {"--dir", "DIR", "folder of the checkpoints, where there is no cluster file", NULL, &o.dir},
     };
     sg_arguments_command command = {
-        .usage = "shardgrad export {FILE | --dir DIR} {--out PATH [--step N] | --list}",
+        .usage = "shardgrad export {FILE | --dir DIR} {--out PATH [--step N] | --list | --verify}",
         .summary =
             "Writes the values of a checkpoint of the cluster file's checkpoint.dir as one plain safetensors file:\n"
             "a whole float32 tensor for each variable, under its own name. A value that is not what was written is\n"
@@ -110,8 +171,8 @@ int sg_export_main(int argc, char **argv)
             status = sg_error_set(&err, SG_USAGE, "wanted a cluster file or --dir; usage: %s", command.usage);
         else if (dir[0] == '\0')
             status = sg_error_set(&err, SG_CONFIG, "%s sets no checkpoint.dir: there are no checkpoints", a.flags.path);
-        else if (o.out == NULL && !o.list)
-            status = sg_error_set(&err, SG_USAGE, "wanted --out PATH or --list; usage: %s", command.usage);
+        else if (o.out == NULL && !o.list && !o.verify)
+            status = sg_error_set(&err, SG_USAGE, "wanted --out PATH, --list or --verify; usage: %s", command.usage);
         else
             status = export(dir, &o, &err);
     }

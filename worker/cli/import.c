@@ -30,7 +30,7 @@ static sg_status import_model(const sg_config *config, const char *from, sg_mode
         printf("imported %zu variables of %s as %s/%s; the next run starts from them\n", model->n_variables, from,
                sg_checkpoint_dir(folder), sg_checkpoint_set_name(set, name));
         if (n_ignored > 0)
-            printf("%zu other tensors of the file are not the model's and were left out\n", n_ignored);
+            printf("%zu other tensors of %s are not the model's and were left out\n", n_ignored, from);
     }
     sg_checkpoint_close(folder);
     return status;

@@ -131,7 +131,9 @@ static void on_line(void *user, const char *who, const char *line)
     char level;
     const char *text = sg_supervisor_log_text(line, &level);
     tell_restored(c, who, text);
-    bool quiet = level == 'I' || level == 'D' || sg_supervisor_last_word(line) != NULL ||
+    /* ps: the end of the job, which is its last word, too */
+    const bool is_end = strncmp(text, "failed status=", strlen("failed status=")) == 0;
+    bool quiet = is_end || level == 'I' || level == 'D' || sg_supervisor_last_word(line) != NULL ||
                  sg_supervisor_is_stopping(c->supervisor);
     if (quiet && c->config->log_level != SG_LOG_DEBUG)
         return;

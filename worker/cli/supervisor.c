@@ -21,7 +21,7 @@ typedef struct child {
     char read[LINE_BYTES]; /* where the loop puts what it reads */
     char line[LINE_BYTES]; /* begun, not ended */
     size_t n_line;
-    char last_error[SG_ERROR_MESSAGE_BYTES / 2]; /* its last line of level ERROR, or that is no log line */
+    sg_error last_error; /* its last line of level ERROR, or that is no log line */
 } child;
 
 struct sg_supervisor {
@@ -140,7 +140,7 @@ static void end_line(child *c)
     const char *last_word = sg_supervisor_last_word(c->line);
     const char *text = last_word != NULL ? last_word : sg_supervisor_log_text(c->line, &level);
     if ((last_word != NULL || level == 'E' || level == '\0') && text[0] != '\0')
-        snprintf(c->last_error, sizeof(c->last_error), "%.*s", (int)sizeof(c->last_error) - 1, text);
+        (void)!sg_error_set(&c->last_error, SG_PEER_LOST, "%s", text);
     c->supervisor->options.on_line(c->supervisor->options.user, c->who, c->line);
 }
 
@@ -180,7 +180,7 @@ static bool restart(child *c)
         return false;
     s->n_restarts++;
     c->n_line = 0;
-    c->last_error[0] = '\0';
+    c->last_error.message[0] = '\0';
     tell_more(c);
     if (spawn(c, &s->error) != SG_OK) { /* which has told the others to stop */
         s->failure = sg_status_exit_code(SG_NOT_FOUND);
@@ -202,18 +202,18 @@ static void judge(child *c)
     }
     if (restart(c))
         return;
-    const char *colon = c->last_error[0] != '\0' ? ": " : "";
+    const char *colon = c->last_error.message[0] != '\0' ? ": " : "";
     if (c->signal_number != 0) {
         bool bug = c->signal_number == SIGSEGV || c->signal_number == SIGABRT || c->signal_number == SIGBUS ||
                    c->signal_number == SIGFPE || c->signal_number == SIGILL;
         s->failure = sg_status_exit_code(bug ? SG_INTERNAL : SG_PEER_LOST);
         (void)!sg_error_set(&s->error, bug ? SG_INTERNAL : SG_PEER_LOST, "%s was ended by signal %d (%s)%s%s", c->who,
-                            c->signal_number, strsignal(c->signal_number), colon, c->last_error);
+                            c->signal_number, strsignal(c->signal_number), colon, c->last_error.message);
     } else {
         const int code = (int)c->exit_code; /* of no program of ours: 127, where a library is missing */
         s->failure = sg_status_is_exit_code(code) ? code : sg_status_exit_code(SG_PEER_LOST);
         (void)!sg_error_set(&s->error, SG_PEER_LOST, "%s failed with exit code %d%s%s", c->who, code, colon,
-                            c->last_error);
+                            c->last_error.message);
     }
     sg_supervisor_stop(s);
 }

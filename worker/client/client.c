@@ -301,7 +301,7 @@ void sg_client_close(sg_client *client)
     sg_client_unlock(client);
     sg_error err;
     const sg_status status = sg_op_finish(op, NULL, &err);
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     if (status != SG_OK)
         sg_log_warn(&client->log, "left_without_goodbye", "status=%s reason=%s", sg_status_name(status),
                     sg_log_quote(err.message, quoted, sizeof quoted));

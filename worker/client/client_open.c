@@ -114,7 +114,7 @@ static sg_status client_create(const sg_client_options *options, sg_config *take
         free(client);
         return status;
     }
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     if (client->security->warning != NULL)
         sg_log_warn(&client->log, "insecure", "reason=%s",
                     sg_log_quote(client->security->warning, quoted, sizeof quoted));

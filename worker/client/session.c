@@ -247,7 +247,7 @@ void sg_session_fail(sg_session *session, sg_status status, const char *text)
     session->failed_text = sg_xstrdup(text);
     session->heartbeat_ms = SG_SESSION_NEVER;
     sg_session_requests_drop_all(session);
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     sg_session_log(session, SG_LOG_ERROR, "failed", "status=%s reason=%s", sg_status_name(status),
                    sg_log_quote(text, quoted, sizeof quoted));
     for (sg_session_task *task; (task = TAILQ_FIRST(&session->tasks)) != NULL;)
@@ -306,7 +306,7 @@ static bool is_warned_of(const sg_session *session, const sg_session_task *task,
 static void task_warn(sg_session *session, sg_session_task *task, uint64_t now_ms)
 {
     const char *text = task_waits_for(session, task);
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     if (!is_warned_of(session, task, text, now_ms)) {
         sg_session_log(session, SG_LOG_WARN, "waiting", "for=%s waited_ms=%" PRIu64,
                        sg_log_quote_whom(text, quoted, sizeof quoted), now_ms - task->begun_ms);

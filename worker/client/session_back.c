@@ -120,7 +120,7 @@ void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text
 {
     if (session->failed != SG_OK || session->back == SG_SESSION_BACK_HELLO || session->back == SG_SESSION_FENCED)
         return;
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     sg_session_log(session, SG_LOG_WARN, "rolled_back", "generation=%" PRIu64 " reason=%s", session->hello->generation,
                    sg_log_quote(text, quoted, sizeof quoted));
     begin_anew(session, now_ms, SG_ROLLED_BACK, text);
@@ -135,7 +135,7 @@ void sg_session_fall_behind(sg_session *session, uint64_t now_ms, const char *te
 {
     if (session->failed != SG_OK || session->back != SG_SESSION_STANDS || session->leaving)
         return;
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     sg_session_log(session, SG_LOG_INFO, "late", "reason=%s", sg_log_quote(text, quoted, sizeof quoted));
     begin_anew(session, now_ms, SG_LATE, text);
 }
@@ -149,7 +149,7 @@ void sg_session_fence(sg_session *session, const char *text)
         sg_session_fail(session, SG_FENCED, text);
         return;
     }
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     sg_session_log(session, SG_LOG_WARN, "fenced", "incarnation=%" PRIx64 " reason=%s", session->hello->incarnation,
                    sg_log_quote(text, quoted, sizeof quoted));
     sg_session_text_set(&session->back_text, text);
@@ -254,8 +254,8 @@ void sg_session_back_tick(sg_session *session, uint64_t now_ms)
 {
     if (session->back != SG_SESSION_BACK_HELLO || session->failed != SG_OK || now_ms < session->back_until_ms)
         return;
-    char line[SG_ERROR_MESSAGE_BYTES];
-    snprintf(line, sizeof line, "ps 0, the coordinator, did not come back within %" PRIu64 " ms: %.400s",
-             session->start_timeout_ms, session->back_text);
-    sg_session_fail(session, SG_PEER_LOST, line);
+    sg_error why;
+    (void)!sg_error_set(&why, SG_PEER_LOST, "ps 0, the coordinator, did not come back within %" PRIu64 " ms: %s",
+                        session->start_timeout_ms, session->back_text);
+    sg_session_fail(session, SG_PEER_LOST, why.message);
 }

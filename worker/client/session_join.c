@@ -265,7 +265,7 @@ void sg_session_heartbeat_refused(sg_session *session, uint64_t now_ms, sg_sessi
                                   const char *text)
 {
     (void)request;
-    char quoted[SG_ERROR_MESSAGE_BYTES];
+    char quoted[SG_LOG_QUOTED_BYTES];
     session->draining = session->draining || status == SG_STOPPED;
     if (status == SG_LATE) { /* of an incarnation that was given up */
         heartbeat_again(session, now_ms);

@@ -171,7 +171,7 @@ def a_past_that_was_given_up_is_never_used_again(case):
     listed = case.shardgrad("export", "--dir", folder, "--list").out
     for iteration, generation in sets(folder):
         if generation == 1:
-            state = "usable" if iteration <= back else "passed over"
+            state = "complete" if iteration <= back else "passed over"
             contains(listed, rf"iteration {iteration}\s+step-0*{iteration}-g1\s+{state}", "list")
     highest = max(iteration for iteration, generation in sets(folder) if generation == 2)
     case.shardgrad("run", cluster(case, "on", steps=highest + 30))

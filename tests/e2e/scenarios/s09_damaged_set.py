@@ -61,7 +61,7 @@ def a_folder_that_goes_away_while_the_job_recovers_ends_it_with_one_line_that_na
     os.rename(folder, f"{folder}-away")
     os.kill(victim[0], signal.SIGKILL)
     run.expect(66, 60)
-    contains(run.err, r"ps-0 failed with exit code 66: generation 2 cannot begin.*/checkpoints", "what run said")
+    contains(run.err, r"ps-0 failed with exit code 66: the job cannot .*/checkpoints", "what run said")
 
 
 @scenario

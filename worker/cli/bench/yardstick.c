@@ -35,7 +35,7 @@ struct sg_bench_yardstick {
     int in, out; /* its standard input; its standard output and error */
     size_t n_read;
     char read[LINE_BYTES];
-    char last_word[SG_ERROR_MESSAGE_BYTES / 2];
+    char last_word[SG_ERROR_MESSAGE_BYTES];
 };
 
 void sg_bench_passes_deinit(sg_bench_passes *passes)
