@@ -14,12 +14,10 @@
 
 void sg_descriptors_open_standard(void)
 {
-    int opened; /* the lowest number that is free */
-    do
-        opened = open("/dev/null", O_RDWR);
-    while (opened >= 0 && opened <= STDERR_FILENO);
-    if (opened >= 0)
-        close(opened);
+    static const int contrary[] = {[STDIN_FILENO] = O_WRONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_RDONLY};
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++) /* open takes the lowest number that is free */
+        if (fcntl(i, F_GETFD) < 0 && open("/dev/null", contrary[i]) < 0)
+            return;
 }
 
 int sg_descriptors_end_output(const char *program, int code)

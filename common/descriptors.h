@@ -4,8 +4,9 @@
 
 #include "common/status.h"
 
-/* Opens what is closed of standard input, output and error as /dev/null. Otherwise the next file or connection would
- * get its number, and whatever is written to standard error would go there. Called before anything else. */
+/* Puts something in the place of what is closed of standard input, output and error: otherwise the next file or
+ * connection would get its number, and whatever is written to standard error would go there. To read or write there
+ * fails as it did before. Called before anything else. */
 void sg_descriptors_open_standard(void);
 
 /* Allows as many open files as the system lets this process have. Each connection is one, and a gRPC server that fails

@@ -1,7 +1,7 @@
 /* server/main.c - shardgrad-ps: one ps daemon. This file only wires.
  *
  * Threads: the main one runs the loop of the ps (ps.h lists its others); one more waits for signals. The first SIGTERM,
- * SIGINT or SIGHUP asks the ps to stop; the next one ends the process at once. */
+ * SIGINT or SIGHUP asks the ps to stop; the next one ends the process at once. With nohup SIGHUP does nothing. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,6 +14,7 @@
 #include "common/folder.h"
 #include "common/memory.h"
 #include "common/parent.h"
+#include "common/signals.h"
 #include "server/accept.h"
 #include "server/ps.h"
 
@@ -51,9 +52,9 @@ static void signals_block(signals *s)
     sigemptyset(&s->set);
     sigaddset(&s->set, SIGTERM);
     sigaddset(&s->set, SIGINT);
-    sigaddset(&s->set, SIGHUP);
+    if (sg_signals_hangup_ends())
+        sigaddset(&s->set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &s->set, NULL);
-    signal(SIGPIPE, SIG_IGN); /* whoever reads the log may have gone, such as the terminal */
 }
 
 static sg_status run_with_signals(sg_ps *ps, signals *s, sg_error *err)
@@ -63,7 +64,7 @@ static sg_status run_with_signals(sg_ps *ps, signals *s, sg_error *err)
         return sg_error_set(err, SG_EXHAUSTED, "cannot start a thread");
     sg_status status = sg_ps_run(ps, err);
     atomic_store(&s->over, true);
-    pthread_kill(s->thread, SIGHUP); /* one of those that it waits for */
+    pthread_kill(s->thread, SIGINT); /* one of those that it waits for */
     pthread_join(s->thread, NULL);
     return status;
 }
@@ -142,6 +143,7 @@ int main(int argc, char **argv)
     sg_descriptors_open_standard();
     sg_descriptors_raise_limit();
     sg_memory_tune_daemon();
+    sg_signals_let_writes_fail();
     signals s = {.ps = NULL};
     signals_block(&s);
     sg_daemon daemon;

@@ -3,7 +3,6 @@
  * Threads: the main one takes signals; one trains (trainer.h); the client and the batches have threads of their own
  * (shardgrad/client.h, data/batches.h). This file only wires. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,6 +11,7 @@
 #include "common/folder.h"
 #include "common/memory.h"
 #include "common/parent.h"
+#include "common/signals.h"
 #include "kernels/kernel.h"
 #include "worker/train/interruptible.h"
 #include "worker/train/trainer.h"
@@ -113,9 +113,8 @@ int main(int argc, char **argv)
     sg_descriptors_open_standard();
     sg_descriptors_raise_limit();
     sg_memory_tune_daemon();
+    sg_signals_let_writes_fail();
     sg_interruptible_hold_signals();
-    /* Whoever reads the log may have gone, such as the terminal. */
-    signal(SIGPIPE, SIG_IGN);
     sg_daemon daemon;
     sg_config *config = NULL;
     sg_error err;

@@ -51,6 +51,8 @@ def what_cannot_be_written_is_74(case):
             contains(ended.stderr, f"(?m)^{program}: standard output could not be written", f"{program} {args}")
         ended = subprocess.run([f"{case.bin}/shardgrad", "rum"], stdout=full, stderr=subprocess.PIPE)
         equal(ended.returncode, 64, "a failure has its own code")
+    closed = subprocess.run(["sh", "-c", 'exec "$0" version >&- 2>&-', f"{case.bin}/shardgrad"])
+    equal(closed.returncode, 74, "one that is closed")
     reader, writer = os.pipe()
     os.close(reader)  # one that reads no more has read what it wanted
     equal(subprocess.run([f"{case.bin}/shardgrad", "version"], stdout=writer).returncode, 0, "a reader that has gone")

@@ -133,6 +133,45 @@ def a_process_that_does_not_stop_is_killed_after_the_grace(case):
     check(not any(alive(pid) for pid in pids), "nothing is left behind")
 
 
+def as_by_nohup():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def as_without_nohup():
+    """Which may have started the tests."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@test
+def a_hangup_ends_daemons_but_not_those_that_were_started_with_nohup(case):
+    config = case.config(warn_after_ms="200")
+    worker = case.worker(config, 0, preexec_fn=as_without_nohup)
+    worker.wait_for("waiting")
+    worker.end_within(2, signal.SIGHUP)
+    ps = case.ps(config, 0, preexec_fn=as_without_nohup)
+    wait_until(lambda: os.path.exists(f"{case.dir}/run/address/ps-0"), "the ps")
+    ps.end_within(2, signal.SIGHUP)
+    worker = case.worker(config, 0, preexec_fn=as_by_nohup)
+    worker.wait_for("waiting")
+    worker.send(signal.SIGHUP)
+    ps = case.ps(config, 0, preexec_fn=as_by_nohup)
+    ps.send(signal.SIGHUP)
+    worker.expect(0)
+    ps.expect(0)
+    equal(case.summary()["steps"], 20, "steps")
+
+
+@test
+def a_hangup_does_not_end_a_run_that_was_started_with_nohup(case):
+    config = case.config(train__steps="2000")
+    run = case.start("shardgrad", "run", config, preexec_fn=as_by_nohup)
+    log = f"{case.dir}/run/log/worker-0.log"
+    wait_until(lambda: os.path.exists(log) and " training " in open(log).read(), "the training")
+    run.send(signal.SIGHUP)
+    run.expect(0)
+    equal(case.summary()["steps"], 2000, "steps")
+
+
 @test
 def kill_9_of_a_run_leaves_nothing_behind(case):
     config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, train__steps=FOR_EVER)

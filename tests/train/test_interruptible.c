@@ -70,11 +70,30 @@ Test(interruptible, a_signal_stops_the_work_and_decides_the_exit_code)
         work_state w = {.send = cases[i].number};
         int number;
         sg_error err;
+        signal(cases[i].number, SIG_DFL); /* not as nohup, which may have started the tests, or the last case left it */
         cr_assert_eq(run(&w, &number, &err), SG_CANCELLED);
         cr_assert_eq(number, cases[i].number);
         cr_assert_eq(sg_interruptible_exit_code(SG_CANCELLED, number), cases[i].code);
     }
     cr_assert_eq(sg_interruptible_exit_code(SG_DATA, SIGTERM), 65, "what failed before the signal stays a failure");
+}
+
+static sg_status hang_up(void *user, sg_error *err)
+{
+    (void)user;
+    kill(getpid(), SIGHUP);
+    return sg_error_set(err, SG_DATA, "its own end");
+}
+
+Test(interruptible, with_nohup_a_hangup_stops_nothing)
+{
+    signal(SIGHUP, SIG_IGN);
+    int number = 99;
+    work_state w = {.send = 0};
+    cr_assert_eq(sg_interruptible_run(&(sg_interruptible){.work = hang_up, .stop = stop, .user = &w}, &number, NULL),
+                 SG_DATA);
+    cr_assert_eq(number, 0);
+    cr_assert_not(w.stopped);
 }
 
 Test(interruptible, a_signal_that_is_held_stops_the_work_when_it_begins)

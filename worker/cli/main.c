@@ -1,9 +1,9 @@
 /* worker/cli/main.c - the `shardgrad` command: finds the command and calls it. */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/descriptors.h"
+#include "common/signals.h"
 #include "common/status.h"
 #include "worker/cli/commands.h"
 
@@ -35,8 +35,7 @@ int main(int argc, char **argv)
 {
     sg_descriptors_open_standard();
     sg_descriptors_raise_limit();
-    /* A reader that goes away (| head) shows as a failed write, not as a death in the middle of supervising. */
-    signal(SIGPIPE, SIG_IGN);
+    sg_signals_let_writes_fail();
     if (argc < 2) {
         print_help(stderr);
         return sg_status_exit_code(SG_USAGE);

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/signals.h"
 #include "worker/cli/program.h"
 #include "worker/cli/restart.h"
 #include "worker/cli/run.h"
@@ -300,7 +301,8 @@ static sg_status init(cluster *c, sg_run *run, sg_error *err)
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         uv_signal_init(&c->loop, &c->signals[i]);
         c->signals[i].data = c;
-        uv_signal_start(&c->signals[i], on_signal, numbers[i]);
+        if (numbers[i] != SIGHUP || sg_signals_hangup_ends())
+            uv_signal_start(&c->signals[i], on_signal, numbers[i]);
     }
     uv_timer_init(&c->loop, &c->poll);
     uv_timer_init(&c->loop, &c->ps_end);

@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "common/signals.h"
+
 static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
 
 typedef struct run {
@@ -84,7 +86,8 @@ sg_status sg_interruptible_run(const sg_interruptible *interruptible, int *signa
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         uv_signal_init(&loop, &r.signals[i]);
         r.signals[i].data = &r;
-        uv_signal_start(&r.signals[i], on_signal, numbers[i]);
+        if (numbers[i] != SIGHUP || sg_signals_hangup_ends())
+            uv_signal_start(&r.signals[i], on_signal, numbers[i]);
     }
     mask_signals(SIG_UNBLOCK);
     const int failed = uv_thread_create(&thread, do_work, &r);

@@ -2,9 +2,9 @@
  * signals.
  *
  * The first SIGTERM, SIGINT or SIGHUP asks the work to stop, if it has not ended by itself within patience_ms; the next
- * one ends the process at once, with 128 plus its number. Once the work has ended they are ignored: the program is
- * about to end by itself, and with its own exit code. For the main thread of a program only: signals belong to the
- * process. */
+ * one ends the process at once, with 128 plus its number. With nohup SIGHUP does nothing. Once the work has ended they
+ * are ignored: the program is about to end by itself, and with its own exit code. For the main thread of a program
+ * only: signals belong to the process. */
 #ifndef SG_WORKER_TRAIN_INTERRUPTIBLE_H
 #define SG_WORKER_TRAIN_INTERRUPTIBLE_H
 
