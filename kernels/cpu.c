@@ -283,3 +283,10 @@ void sg_kernel_cpu_set_threads(uint32_t n_threads)
 {
     openblas_set_num_threads(n_threads > 1 ? (int)n_threads : 1);
 }
+
+uint64_t sg_kernel_cpu_room(uint32_t n_threads)
+{
+    const uint64_t buffer_bytes = (uint64_t)128 << 20, stack_bytes = (uint64_t)8 << 20;
+    const uint32_t n_started = (uint32_t)openblas_get_num_threads();
+    return (buffer_bytes + stack_bytes) * (n_threads > n_started ? n_threads : n_started);
+}

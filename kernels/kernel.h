@@ -86,4 +86,8 @@ const sg_kernel *sg_kernel_cpu_as(sg_isa isa); /* for one that the machine has *
  * program sets it once, at its start, before the first product; a library never does. */
 void sg_kernel_cpu_set_threads(uint32_t n_threads);
 
+/* Address space that products of so many threads take for good, and those threads: most of it from the load of the
+ * program on, for a thread per CPU. */
+uint64_t sg_kernel_cpu_room(uint32_t n_threads);
+
 #endif

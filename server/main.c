@@ -13,6 +13,7 @@
 #include "common/descriptors.h"
 #include "common/folder.h"
 #include "common/memory.h"
+#include "common/memory_limit.h"
 #include "common/parent.h"
 #include "common/signals.h"
 #include "server/accept.h"
@@ -143,6 +144,7 @@ int main(int argc, char **argv)
     sg_descriptors_open_standard();
     sg_descriptors_raise_limit();
     sg_memory_tune_daemon();
+    sg_memory_limit_require("shardgrad-ps", 0);
     sg_signals_let_writes_fail();
     signals s = {.ps = NULL};
     signals_block(&s);

@@ -10,6 +10,7 @@
 #include "common/descriptors.h"
 #include "common/folder.h"
 #include "common/memory.h"
+#include "common/memory_limit.h"
 #include "common/parent.h"
 #include "common/signals.h"
 #include "kernels/kernel.h"
@@ -52,6 +53,7 @@ static uint64_t patience_ms(const sg_daemon *daemon, const sg_config *config)
 static sg_status train(const sg_daemon *daemon, const sg_config *config, uint32_t index, sg_log *log,
                        int *signal_number, sg_error *err)
 {
+    sg_memory_limit_require("shardgrad-worker", sg_kernel_cpu_room((uint32_t)config->threads));
     sg_kernel_cpu_set_threads((uint32_t)config->threads);
     char **set = build_set(&daemon->flags);
     sg_trainer *trainer = sg_trainer_create(&(sg_trainer_options){.config = config,
@@ -113,6 +115,7 @@ int main(int argc, char **argv)
     sg_descriptors_open_standard();
     sg_descriptors_raise_limit();
     sg_memory_tune_daemon();
+    sg_memory_limit_require("shardgrad-worker", sg_kernel_cpu_room(1));
     sg_signals_let_writes_fail();
     sg_interruptible_hold_signals();
     sg_daemon daemon;

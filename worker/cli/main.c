@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "common/descriptors.h"
+#include "common/memory_limit.h"
 #include "common/signals.h"
 #include "common/status.h"
+#include "kernels/kernel.h"
 #include "worker/cli/commands.h"
 
 static const struct {
@@ -36,6 +38,7 @@ int main(int argc, char **argv)
     sg_descriptors_open_standard();
     sg_descriptors_raise_limit();
     sg_signals_let_writes_fail();
+    sg_memory_limit_require("shardgrad", sg_kernel_cpu_room(1)); /* OpenBLAS is loaded, whatever the command is */
     if (argc < 2) {
         print_help(stderr);
         return sg_status_exit_code(SG_USAGE);

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/folder.h"
+#include "common/memory_limit.h"
 #include "kernels/kernel.h"
 #include "worker/cli/run.h"
 #include "worker/cli/run_directory.h"
@@ -92,6 +93,7 @@ static sg_status run_logged(local_run *l, int *signal_number, sg_error *err)
 int sg_run_local(sg_run *run)
 {
     const sg_config *config = run->arguments->config;
+    sg_memory_limit_require("shardgrad", sg_kernel_cpu_room((uint32_t)config->threads));
     sg_kernel_cpu_set_threads((uint32_t)config->threads);
     local_run l = {.run = run};
     sg_error err;
