@@ -237,6 +237,38 @@ Test(session, a_ps_that_does_not_answer_for_a_lease_is_lost_by_name)
     cr_assert_not_null(strstr(peer_done(&p, pull)->text, "ps 1 (ps:2)"));
 }
 
+/* As when a firewall forgets the connection: all that was on it is lost, and the ps is there all the same. */
+Test(session, a_ps_is_asked_once_more_before_it_is_lost_for_calls_that_were_lost_together)
+{
+    peer one;
+    peer_init(&one, SG_MODE_SYNC, 1);
+    peer_join(&one);
+    peer_declare(&one);
+    const sg_step step = peer_step(&one, 0);
+    uint64_t push;
+    cr_assert_eq(sg_session_push(one.session, one.now_ms, UINT64_MAX, &step, 1, peer_slices, 4, &push, NULL), SG_OK);
+    peer_drain(&one);
+    sg_session_action calls[PEER_MAX];
+    size_t n = 0;
+    for (; peer_count(&one, SG_SESSION_PUSH) > 0; n++)
+        calls[n] = peer_take(&one, SG_SESSION_PUSH);
+    cr_assert_gt(n, 1);
+    while (one.now_ms < calls[0].timeout_ms) {
+        peer_answer_all(&one, SG_SESSION_HEARTBEAT);
+        peer_advance(&one, 10);
+    }
+    for (size_t i = 0; i < n; i++)
+        peer_fail(&one, &calls[i], SG_TIMEOUT, "deadline exceeded");
+    cr_assert_eq(sg_session_failed(one.session, NULL), SG_OK);
+    for (int i = 0; i < 1000 && peer_count(&one, SG_SESSION_PUSH) < n; i++) {
+        peer_answer_all(&one, SG_SESSION_HEARTBEAT);
+        peer_advance(&one, 10);
+    }
+    peer_answer_all(&one, SG_SESSION_PUSH);
+    peer_expect(&one, push, SG_OK);
+    peer_deinit(&one);
+}
+
 Test(session, a_peer_that_is_silent_only_because_nobody_asked_is_not_lost)
 {
     peer_join(&p);

@@ -67,8 +67,8 @@ sg_session_peer *sg_session_peer_of(sg_session *session, uint32_t target)
 /* --- sending --------------------------------------------------------------------------------------------------- */
 
 /* Calls that may be parked get the time to be; those that are answered at once are given up sooner, so that a peer
- * that is there but dead is noticed within a lease. */
-static uint64_t request_timeout_ms(const sg_session *session, sg_session_method method)
+ * that is there but dead is noticed within a lease; and so are those that ask one again that did not answer. */
+static uint64_t request_timeout_ms(const sg_session *session, sg_session_method method, bool again)
 {
     if (session->hello == NULL)
         return HELLO_TIMEOUT_MS;
@@ -76,7 +76,7 @@ static uint64_t request_timeout_ms(const sg_session *session, sg_session_method 
     const uint64_t beat_ms = lease_ms / 3 > MIN_TIMEOUT_MS ? lease_ms / 3 : MIN_TIMEOUT_MS;
     if (method == SG_SESSION_HEARTBEAT)
         return beat_ms;
-    if (method == SG_SESSION_HELLO) /* of one who comes again: until it is answered, nothing else keeps its lease */
+    if (again || method == SG_SESSION_HELLO) /* of one who comes again: until then, nothing else keeps its lease */
         return session->hello->park_ms + beat_ms;
     return session->hello->park_ms + (lease_ms > MIN_TIMEOUT_MS ? lease_ms : MIN_TIMEOUT_MS);
 }
@@ -98,7 +98,8 @@ void sg_session_request_send(sg_session *session, sg_session_request *request, u
     action->slices = request->message->slices;
     action->n_slices = request->message->n_slices;
     action->slice_bytes = request->message->slice_bytes;
-    action->timeout_ms = request_timeout_ms(session, request->method);
+    const sg_session_peer *peer = sg_session_peer_of(session, request->target);
+    action->timeout_ms = request_timeout_ms(session, request->method, peer->n_unanswered > 0);
 }
 
 void sg_session_send_due(sg_session *session, uint64_t now_ms)
@@ -134,12 +135,13 @@ static void waiting_note(sg_session *session, sg_session_request *request, bool 
     task->answered = task->answered || answered;
 }
 
-static void peer_heard(sg_session *session, const sg_session_request *request, uint64_t now_ms)
+/* Or is taken to have been. */
+static void peer_heard(sg_session_peer *peer, uint64_t now_ms)
 {
-    sg_session_peer *peer = sg_session_peer_of(session, request->target);
     peer->heard_ms = now_ms;
     peer->silent_since_ms = SG_SESSION_NEVER;
     peer->n_unanswered = 0;
+    peer->in_vain_ms = 0;
 }
 
 uint64_t sg_session_back_off(sg_session *session, uint64_t first_ms, uint64_t most_ms, uint32_t n)
@@ -163,7 +165,10 @@ static void repeat_unheard(sg_session *session, sg_session_request *request, uin
     sg_session_peer *peer = sg_session_peer_of(session, request->target);
     const uint64_t since = request->sent_ms > peer->heard_ms ? request->sent_ms : peer->heard_ms;
     peer->silent_since_ms = since < peer->silent_since_ms ? since : peer->silent_since_ms;
-    peer->n_unanswered++;
+    if (request->sent_ms >= peer->in_vain_ms) {
+        peer->n_unanswered++;
+        peer->in_vain_ms = now_ms;
+    }
     request->failures++;
     request->not_before_ms =
         now_ms + sg_session_back_off(session, BACK_OFF_FIRST_MS, BACK_OFF_MOST_MS, request->failures);
@@ -276,7 +281,7 @@ static void call_ended(sg_session *session, uint64_t now_ms, sg_session_request 
     } else if (status == SG_UNAVAILABLE || status == SG_TIMEOUT) {
         repeat_unheard(session, request, now_ms, text);
     } else {
-        peer_heard(session, request, now_ms);
+        peer_heard(sg_session_peer_of(session, request->target), now_ms);
         session->back_until_ms = now_ms + session->start_timeout_ms;
         if (status == SG_WAITING || status == SG_NOT_READY) {
             repeat_answered(session, request, now_ms, status, text);
@@ -296,11 +301,8 @@ void sg_session_look_at_clock(sg_session *session, uint64_t now_ms)
 {
     const bool stood_still = session->hello != NULL && now_ms > session->seen_ms + session->hello->lease_ms / 2;
     session->seen_ms = now_ms;
-    for (uint32_t ps = 0; stood_still && ps <= session->n_ps; ps++) {
-        session->peers[ps].heard_ms = now_ms;
-        session->peers[ps].silent_since_ms = SG_SESSION_NEVER;
-        session->peers[ps].n_unanswered = 0;
-    }
+    for (uint32_t ps = 0; stood_still && ps <= session->n_ps; ps++)
+        peer_heard(&session->peers[ps], now_ms);
 }
 
 void sg_session_on_reply(sg_session *session, uint64_t now_ms, uint64_t call, sg_status status, const char *error,

@@ -135,7 +135,8 @@ typedef struct sg_session_peer {
     char *address;
     uint64_t heard_ms;        /* its last answer */
     uint64_t silent_since_ms; /* the first sending after it that was not answered; NEVER: none */
-    uint32_t n_unanswered;
+    uint32_t n_unanswered;    /* how often it was asked in vain since: what was on its way together counts as once */
+    uint64_t in_vain_ms;      /* when that was seen last */
 } sg_session_peer;
 
 typedef struct sg_session_held {
