@@ -126,17 +126,22 @@ static sg_status set_from_text(loader *in, const char *text, size_t n_bytes)
     return status;
 }
 
-/* A value of the command line is YAML, so that lists can be given, but text is taken as it stands: a shell has its own
- * quotes. */
+static bool is_in_quotes(const char *value)
+{
+    const size_t length = strlen(value);
+    return length >= 2 && (value[0] == '"' || value[0] == '\'') && value[length - 1] == value[0];
+}
+
+/* A value of the command line is YAML, so that lists can be given, but text is taken as it stands, since a shell has
+ * its own quotes, unless it is in quotes as in the file: "" is the empty text. */
 static sg_status parse_override(const sg_config_option *option, const sg_config_override *override,
                                 sg_config_node *node)
 {
-    if (option->type == SG_CONFIG_TEXT || option->type == SG_CONFIG_NAME) {
-        *node =
-            (sg_config_node){.kind = SG_CONFIG_SCALAR, .quoted = true, .text = sg_xstrdup(override->value), .line = 1};
-        return SG_OK;
-    }
-    return sg_config_file_parse(override->value, strlen(override->value), override->source, node, NULL);
+    const bool is_text = option->type == SG_CONFIG_TEXT || option->type == SG_CONFIG_NAME;
+    if (!is_text || is_in_quotes(override->value))
+        return sg_config_file_parse(override->value, strlen(override->value), override->source, node, NULL);
+    *node = (sg_config_node){.kind = SG_CONFIG_SCALAR, .quoted = true, .text = sg_xstrdup(override->value), .line = 1};
+    return SG_OK;
 }
 
 static sg_status set_from_override(loader *in, const sg_config_override *override)

@@ -196,6 +196,21 @@ Test(config, what_is_printed_loads_to_the_same)
     }
 }
 
+Test(config, a_text_in_quotes_is_on_the_command_line_what_it_is_in_the_file)
+{
+    static const char *const texts[][2] = {{"\"\"", ""},        {"''", ""},      {"\"a b\"", "a b"},
+                                           {"'it''s'", "it's"}, {"\"a", "\"a"},  {"a \"b\"", "a \"b\""},
+                                           {"\"", "\""},        {"'a\"", "'a\""}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(texts); i++) {
+        sg_config_override override = {"data.test_images", texts[i][0], "--set data.test_images"};
+        sg_config *config = NULL;
+        sg_error err = {0};
+        cr_assert_eq(sg_config_load(NULL, &override, 1, &config, &err), SG_OK, "%s", err.message);
+        cr_assert_str_eq(config->data.test_images, texts[i][1]);
+        sg_config_destroy(config);
+    }
+}
+
 Test(config, any_number_keeps_its_bits_when_printed)
 {
     sg_seed seed = sg_seed_begin();

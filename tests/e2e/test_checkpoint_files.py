@@ -108,5 +108,9 @@ def a_run_says_what_it_goes_on_from_and_that_nothing_is_left(case):
     run = case.shardgrad("run", config, "--set", "train.steps=30")
     contains(run.err, f"shardgrad: restored iteration 20 from {case.dir}/checkpoints", "the second goes on")
     check("nothing is left" not in run.err, "it has something to do")
-    contains(case.shardgrad("run", config, "--set", "train.steps=30").err,
-             "shardgrad: nothing is left to do: iteration 30 of 30 was reached", "the third")
+    run = case.shardgrad("run", config, "--set", "train.steps=30")
+    contains(run.err, "shardgrad: nothing is left to do: iteration 30 of 30 was reached", "the third")
+    contains(run.out, r"final_train_loss +none: the job was finished already, at step 30\n", "its result")
+    run = case.shardgrad("run", config, "--restore", "77", code=66)
+    equal(run.err.count("has no checkpoint of iteration 77"), 1, f"one line says so: {run.err}")
+    contains(run.err, r"^shardgrad: ps-0 failed with exit code 66: the job cannot begin: .*; usable are: step-", "what it says")

@@ -75,6 +75,16 @@ def commands_list_the_flags_that_they_use(case):
     for command, *args in (["status"], ["save"], ["set", "update.learning_rate=0.1"]):
         contains(case.shardgrad(command, *args, case.config(), code=69).err,
                  "no answer from the coordinator: the job does not run, or it was started with --run-dir", command)
+    tokens = f"{case.dir}/tokens"
+    with open(tokens, "w") as f:
+        f.write("observer: 0123456789abcdef\n")
+    for mode, n in ((0o644, 1), (0o600, 0)):
+        os.chmod(tokens, mode)
+        err = case.shardgrad("status", case.config(), "--set", f"security.token_file={tokens}", code=69).err
+        equal(err.count(f"security.token_file: {tokens} is open to everybody on this machine (mode 0644): chmod 600"), n,
+              f"warnings of mode {mode:o}")
+    for key in ("learning_rate", "momentum", "weight_decay", "decay_factor"):
+        contains(case.shardgrad("set", "--help").out, rf"\bupdate\.{key}\b", "keys as they are to be written")
 
 
 @test

@@ -77,6 +77,7 @@ def status_shows_ps_workers_and_who_is_waited_for(case):
                       "waiting for worker 1 to join" in found.out and found.out, "who is missing, in the status")
     contains(text, r"(?m)^0 .*joined", "worker 0")
     contains(text, r"(?m)^ps +address +state +heard +step +slices +values +slots", "status")
+    contains(text, r"(?m)^worker +host:process +state +heard +finished", "status")
     contains(text, r"(?m)^0 +127\.0\.0\.1:\d+ +up +\d+\.\d s", "ps 0")
     contains(text, r"(?m)^1 +127\.0\.0\.1:\d+ +up +\d+\.\d s", "ps 1")
     second = case.worker(config, 1)

@@ -90,6 +90,18 @@ sg_status sg_run_directory_open(const char *run_dir, int *lock_fd, sg_error *err
     return SG_OK;
 }
 
+/* The loss in words. */
+static void describe_loss(const sg_summary *s, char *out, size_t out_bytes)
+{
+    const bool none = isnan(s->final_train_loss) && !s->diverged;
+    if (none && s->examples_per_second == 0) /* nobody had any since the restore */
+        snprintf(out, out_bytes, "none: the job was finished already, at step %" PRIu64, s->steps);
+    else if (none)
+        snprintf(out, out_bytes, "none: worker 0 had no examples");
+    else
+        snprintf(out, out_bytes, "%.4f", s->final_train_loss);
+}
+
 /* How the training itself went. */
 static sg_status judge(const sg_summary *s, sg_error *err)
 {
@@ -114,16 +126,16 @@ sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err)
     sg_status status = sg_summary_read(run_dir, &s, err);
     if (status != SG_OK)
         return status;
-    char loss[48];
-    snprintf(loss, sizeof(loss), "%.4f", s.final_train_loss);
+    char loss[80];
+    describe_loss(&s, loss, sizeof(loss));
     printf("test_accuracy      %.4f\n"
            "final_train_loss   %s\n"
            "steps              %" PRIu64 " (%s, %" PRIu64 " ps, %" PRIu64 " workers)\n"
            "seconds            %.2f (%.0f examples/s)\n"
            "parameters_sha256  %s\n"
            "run directory      %s\n",
-           s.test_accuracy, isnan(s.final_train_loss) && !s.diverged ? "none: worker 0 had no examples" : loss, s.steps,
-           s.mode, s.ps, s.workers, s.seconds, s.examples_per_second, s.parameters_sha256, run_dir);
+           s.test_accuracy, loss, s.steps, s.mode, s.ps, s.workers, s.seconds, s.examples_per_second,
+           s.parameters_sha256, run_dir);
     fflush(stdout);
     return judge(&s, err);
 }

@@ -68,11 +68,10 @@ int sg_set_main(int argc, char **argv)
     sg_arguments_command command = {
         .usage = "shardgrad set KEY=VALUE... {FILE [--run-dir DIR] | --coordinator HOST:PORT} [options]",
         .summary =
-            "Changes hyper-parameters of a running job, such as update.learning_rate=0.01, all at once, and says "
-            "which\n"
-            "step is the first that has them. These can be changed: update.learning_rate, momentum, beta1, beta2,\n"
-            "epsilon, weight_decay, schedule, warmup_steps, decay_steps, decay_factor. The cluster file stays as it "
-            "is.",
+            "Changes hyper-parameters of a running job, such as update.learning_rate=0.01, all at once, and says\n"
+            "which step is the first that has them. The cluster file stays as it is. These can be changed:\n"
+            "  update.learning_rate  update.momentum  update.beta1  update.beta2  update.epsilon\n"
+            "  update.weight_decay  update.schedule  update.warmup_steps  update.decay_steps  update.decay_factor",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
         .flags_help = SG_ARGUMENTS_FLAGS_OF_A_JOB,

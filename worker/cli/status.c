@@ -115,7 +115,7 @@ static void print_status(const Shardgrad__V1__StatusResponse *response)
            "slices", "values", "slots", "pushes", "pulls", "waits for workers");
     for (size_t i = 0; i < response->n_ps; i++)
         print_ps(response->ps[i]);
-    printf("\n%-6s %-22s %-9s %9s %11s %12s %9s\n", "worker", "address", "state", "heard", "finished", "examples",
+    printf("\n%-6s %-22s %-9s %9s %11s %12s %9s\n", "worker", "host:process", "state", "heard", "finished", "examples",
            "loss");
     for (size_t i = 0; i < response->n_workers; i++)
         print_worker(response->workers[i]);
@@ -134,8 +134,9 @@ int sg_status_main(int argc, char **argv)
         .summary =
             "Asks the coordinator (ps 0) of the cluster how the job stands, and prints it. Exit code 69: nobody\n"
             "answers. Columns: `heard`, how long ago the coordinator last heard of it: what a ps tells of itself\n"
-            "is as old; `step`, the lowest and highest step that the slices of a ps collect; `finished`, sync: up\n"
-            "to which step a worker is done, async: how many tickets.",
+            "is as old; `host:process`, where a worker runs and its process id there; `step`, the lowest and\n"
+            "highest step that the slices of a ps collect; `finished`, sync: up to which step a worker is done,\n"
+            "async: how many tickets.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
         .flags_help = SG_ARGUMENTS_FLAGS_OF_A_JOB,

@@ -24,6 +24,7 @@ struct sg_status_query {
     const sg_config *config;
     char *coordinator; /* NULL: from the config */
     sg_role role;
+    bool warns; /* of files with secrets that others can read */
     sg_security *security;
     sg_rpc_client *client;   /* NULL until it is asked for the first time */
     sg_rpc_channel *channel; /* NULL until the address is known */
@@ -57,9 +58,11 @@ sg_status sg_status_query_open(const sg_arguments_command *command, int argc, ch
     if (status != SG_OK || arguments->help)
         return status;
     status = sg_arguments_check_coordinator(arguments, command, *coordinator, err);
-    if (status == SG_OK)
-        *query = sg_status_query_create(arguments->config, *coordinator, role);
-    return status;
+    if (status != SG_OK)
+        return status;
+    *query = sg_status_query_create(arguments->config, *coordinator, role);
+    (*query)->warns = true;
+    return SG_OK;
 }
 
 void sg_status_query_destroy(sg_status_query *query)
@@ -79,6 +82,8 @@ static sg_status open_client(sg_status_query *query, sg_error *err)
     sg_status status = sg_security_create(query->config, query->role, &query->security, err);
     if (status != SG_OK)
         return status;
+    if (query->warns && query->security->warning != NULL)
+        fprintf(stderr, "shardgrad: %s\n", query->security->warning);
     query->client = sg_rpc_client_create(&(sg_rpc_client_options){
         .threads = 1, .message_bytes = query->config->message_bytes, .security = query->security});
     return query->client != NULL ? SG_OK : sg_error_set(err, SG_EXHAUSTED, "no thread for the calls to the ps");

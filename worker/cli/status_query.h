@@ -15,8 +15,9 @@ typedef struct sg_status_query sg_status_query;
  * connected yet. `role`: with which it asks. Destroyed by sg_status_query_destroy. */
 sg_status_query *sg_status_query_create(const sg_config *config, const char *coordinator, sg_role role);
 /* What every command begins with that asks the coordinator: takes its command line, loads the cluster file and makes a
- * query for `role`; *query is NULL where help was asked for, and printed. *coordinator is what an option of the command
- * has set, or NULL. Errors: USAGE, and those of sg_config_load; the arguments are to be freed in any case. */
+ * query for `role`, which says on standard error where others can read its secrets; *query is NULL where help was asked
+ * for, and printed. *coordinator is what an option of the command has set, or NULL. Errors: USAGE, and those of
+ * sg_config_load; the arguments are to be freed in any case. */
 SG_MUST_USE sg_status sg_status_query_open(const sg_arguments_command *command, int argc, char **argv,
                                            const char *const *coordinator, sg_role role, sg_arguments *arguments,
                                            sg_status_query **query, sg_error *err);

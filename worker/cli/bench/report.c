@@ -152,8 +152,10 @@ static const char *verdict(const sg_bench_floor *f, bool apply)
 static void print_floors(const sg_bench_settings *s, const sg_bench_results *r, FILE *out)
 {
     sg_bench_floor floors[SG_BENCH_FLOORS_MAX];
-    size_t n = sg_bench_floors_list(s, r, floors);
+    size_t n = s->quick ? 0 : sg_bench_floors_list(s, r, floors); /* of so little they are chance */
     bool apply = sg_bench_floors_apply(r, s), noisy = false;
+    if (s->quick)
+        fprintf(out, "\nno ratios and no verdict: --quick shows that it works, not how fast\n");
     if (n > 0)
         fprintf(out, "\n%-56s %9s %12s %7s\n", "ratios", "found", "floor", "aim");
     for (size_t i = 0; i < n; i++) {
@@ -166,7 +168,7 @@ static void print_floors(const sg_bench_settings *s, const sg_bench_results *r, 
         noisy = noisy || (apply && sg_bench_floors_is_noisy(&floors[i]));
     }
     if (n > 0 && !apply)
-        fprintf(out, "  floors are set for 1 ps, 1 worker and 128 MiB, without --quick: no verdict here\n");
+        fprintf(out, "  floors are set for 1 ps, 1 worker and 128 MiB: no verdict here\n");
     if (noisy)
         fprintf(out, "  noisy: a measure of the row has a spread above 10 %%, the machine was not quiet: repeat\n");
     if (sg_bench_settings_wants_yardstick(s) && !r->has_yardstick)
