@@ -231,7 +231,7 @@ static sg_status check_changes(const sg_config_override *overrides, size_t n_ove
 {
     for (size_t i = 0; i < n_overrides; i++) {
         const sg_config_option *option = sg_config_option_find(overrides[i].key);
-        if (option != NULL && !option->changes)
+        if (option != NULL && !option->changes && !option->renews)
             return sg_error_set(err, SG_CONFIG,
                                 "%s cannot be changed while the job runs: end the job, change it in the cluster file, "
                                 "and start the job again",

@@ -118,7 +118,8 @@ SG_MUST_USE sg_status sg_config_parse(const char *text, size_t n_bytes, const ch
                                       const sg_config_override *overrides, size_t n_overrides, sg_config **config,
                                       sg_error *err);
 void sg_config_destroy(sg_config *config);
-/* A copy of `from` with these keys changed, checked as a whole: what a running job can do with its hyper-parameters.
+/* A copy of `from` with these keys changed, checked as a whole: what a running job can do with its hyper-parameters,
+ * mode and rule.
  * Errors: CONFIG, naming the key (also for one that cannot be changed while the job runs, and what to do). */
 SG_MUST_USE sg_status sg_config_change(const sg_config *from, const sg_config_override *overrides, size_t n_overrides,
                                        sg_config **changed, sg_error *err);
@@ -158,5 +159,7 @@ SG_MUST_USE sg_status sg_config_split_address(const char *address, char *host, s
 const char *sg_mode_name(sg_mode mode);
 const char *sg_rule_name(sg_rule rule);
 const char *sg_data_format_name(sg_data_format format);
+/* False: there is no rule of that name. */
+bool sg_rule_from_name(const char *name, sg_rule *rule);
 
 #endif

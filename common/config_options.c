@@ -81,13 +81,13 @@ static const sg_config_option options[] = {
     {"log_level", SG_CONFIG_CHOICE, AT(log_level), "info", .choices = levels, .flag = "--log-level", .hint = "LEVEL",
      .help = "least grave event that is logged"},
 
-    {"update.mode", SG_CONFIG_CHOICE, AT(update.mode), "sync", .choices = modes, .shared = true,
+    {"update.mode", SG_CONFIG_CHOICE, AT(update.mode), "sync", .choices = modes, .shared = true, .renews = true,
      .flag = "--mode", .hint = "MODE", .help = "sync: one update from all workers; async: one from each; ssp: async, not too far apart"},
-    {"update.staleness", SG_CONFIG_COUNT, AT(update.staleness), "3", 0, UINT32_MAX, .shared = true,
+    {"update.staleness", SG_CONFIG_COUNT, AT(update.staleness), "3", 0, UINT32_MAX, .shared = true, .renews = true,
      .help = "ssp: a worker begins no step more than so many ahead of the slowest"},
-    {"update.backup_workers", SG_CONFIG_COUNT, AT(update.backup_workers), "0", 0, SG_MAX_WORKERS - 1, .shared = true,
+    {"update.backup_workers", SG_CONFIG_COUNT, AT(update.backup_workers), "0", 0, SG_MAX_WORKERS - 1, .shared = true, .renews = true,
      .help = "sync: a step waits for all workers but so many, at least for one"},
-    {"update.rule", SG_CONFIG_CHOICE, AT(update.rule), "sgd", .choices = rules, .shared = true,
+    {"update.rule", SG_CONFIG_CHOICE, AT(update.rule), "sgd", .choices = rules, .shared = true, .renews = true,
      .help = "how values follow from gradients"},
     {"update.learning_rate", SG_CONFIG_REAL, AT(update.learning_rate), "0.01", .low = 0, .high = MAX_FACTOR, .shared = true, .changes = true,
      .help = "before the schedule"},
@@ -320,4 +320,15 @@ const char *sg_data_format_name(sg_data_format format)
 const char *sg_rule_name(sg_rule rule)
 {
     return choice_name(rules, (int)rule);
+}
+
+bool sg_rule_from_name(const char *name, sg_rule *rule)
+{
+    for (const sg_config_choice *choice = rules; choice->name != NULL; choice++) {
+        if (strcmp(choice->name, name) != 0)
+            continue;
+        *rule = (sg_rule)choice->value;
+        return true;
+    }
+    return false;
 }

@@ -36,7 +36,8 @@ typedef struct sg_config_option {
     sg_config_type type;
     bool number_too;            /* of TEXT: plain digits are text, too */
     bool shared;                /* all processes of a job must agree on it */
-    bool changes;               /* it may be changed while the job runs */
+    bool changes;               /* it may be changed while the job runs, */
+    bool renews;                /* or so, by a new generation */
     bool above_low, below_high; /* REAL: the bound itself is not allowed */
     size_t offset;              /* of the field in sg_config */
     const char *preset;         /* the default, as it would stand in the file */

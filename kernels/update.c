@@ -12,6 +12,19 @@ size_t sg_update_slots(sg_rule rule)
     return sg_update_slots_of(rule);
 }
 
+static bool is_one_of(sg_rule rule, sg_rule a, sg_rule b)
+{
+    return rule == a || rule == b;
+}
+
+bool sg_update_same_slots(sg_rule one, sg_rule other)
+{
+    return one == other ||
+           (is_one_of(one, SG_RULE_MOMENTUM, SG_RULE_NESTEROV) &&
+            is_one_of(other, SG_RULE_MOMENTUM, SG_RULE_NESTEROV)) ||
+           (is_one_of(one, SG_RULE_ADAM, SG_RULE_ADAMW) && is_one_of(other, SG_RULE_ADAM, SG_RULE_ADAMW));
+}
+
 bool sg_update_scales(const uint64_t *weights, size_t n, float *scales)
 {
     double sum = 0;

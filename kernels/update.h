@@ -43,6 +43,8 @@ typedef struct sg_update_part {
 
 /* Number of slot arrays that a rule keeps per element: 0, 1 or 2. Slots begin as zeros. */
 size_t sg_update_slots(sg_rule rule);
+/* Do the slots of one mean the same to the other, so that it can go on with them? */
+bool sg_update_same_slots(sg_rule one, sg_rule other);
 
 /* scale_i of n contributions with these weights (0 gives 0). False if all weights are 0. */
 bool sg_update_scales(const uint64_t *weights, size_t n, float *scales);

@@ -64,6 +64,7 @@ void sg_coordinator_destroy(sg_coordinator *c)
         free(c->workers[i].groups);
     }
     sg_coordinator_settings_deinit(c);
+    sg_coordinator_change_deinit(c);
     sg_coordinator_hyper_deinit(c);
     if (c->variables != NULL)
         shardgrad__v1__declare_request__free_unpacked(c->variables, NULL);
@@ -143,6 +144,7 @@ void sg_coordinator_settle(sg_coordinator *c)
             moved |= sg_coordinator_hyper_advance(c);
             moved |= sg_coordinator_init_advance(c);
             moved |= sg_coordinator_save_advance(c);
+            moved |= sg_coordinator_change_advance(c);
             moved |= sg_coordinator_tickets_advance(c);
             moved |= sg_coordinator_losses_advance(c);
         }
@@ -329,7 +331,7 @@ static void answer_waiting(sg_coordinator *c)
     sg_coordinator_parked *call = TAILQ_FIRST(&c->parked);
     while (call != NULL) {
         sg_coordinator_parked *next = TAILQ_NEXT(call, link);
-        if (c->now_ms >= call->until_ms) {
+        if (c->now_ms >= call->until_ms || sg_coordinator_change_hurries(c, call)) {
             sg_coordinator_fail(c, call->call, SG_WAITING, "%s", sg_coordinator_status_parked(c, call, text));
             sg_coordinator_unpark(c, call);
         }

@@ -75,6 +75,11 @@ static void order_load(sg_coordinator *c, uint32_t ps)
     Shardgrad__V1__Load load = SHARDGRAD__V1__LOAD__INIT;
     load.iteration = c->save.current.iteration;
     load.generation = c->save.current.generation;
+    load.fresh_slots = c->fresh_slots;
+    uint64_t steps[SG_COORDINATOR_MAX_GROUPS];
+    for (uint32_t group = 0; group < c->n_groups && c->sets_steps; group++)
+        steps[load.n_steps++] = c->groups[group].next_step;
+    load.steps = steps;
     Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
     order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD;
     order.load = &load;
@@ -146,7 +151,7 @@ static sg_status check_manifest(const sg_coordinator *c, const sg_checkpoint_man
 {
     char name[SG_CHECKPOINT_NAME_BYTES];
     sg_checkpoint_set_name(manifest->set, name);
-    if (strcmp(manifest->rule, sg_rule_name(c->config->update.rule)) != 0)
+    if (!sg_coordinator_change_fits(c, manifest->rule))
         return sg_error_set(
             err, SG_CONFIG,
             "checkpoint %s was made with update.rule %s, the job has %s: use the same, or restore: none", name,
@@ -172,6 +177,7 @@ static void take_manifest(sg_coordinator *c, const sg_checkpoint_manifest *manif
 static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_manifest *manifest)
 {
     await_members(c, manifest);
+    sg_coordinator_change_enter(c);
     c->generation = generation;
     c->entered_ms = c->now_ms;
     c->is_first = generation == 1 && manifest == NULL;
@@ -188,6 +194,7 @@ static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_ma
     sg_coordinator_save_restart(c, manifest);
     if (manifest != NULL)
         take_manifest(c, manifest);
+    sg_coordinator_change_entered(c, manifest);
     answer_passed(c);
     for (uint32_t i = 0; i < c->n_workers; i++)
         sg_coordinator_members_recall(c, i);
@@ -221,6 +228,10 @@ void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const cha
         return; /* what is to come starts without it, too */
     uint64_t above = least > c->generation ? least : c->generation;
     char quoted[2 * SG_ERROR_MESSAGE_BYTES];
+    char meanwhile[SG_ERROR_MESSAGE_BYTES];
+    snprintf(meanwhile, sizeof meanwhile, "%.300s, and the job goes back to its newest checkpoint first: ask again",
+             why);
+    sg_coordinator_change_interrupt(c, SG_WAITING, meanwhile);
     snprintf(c->why, sizeof c->why, "%s", why);
     sg_coordinator_log(c, SG_LOG_WARN, "generation", "above=%" PRIu64 " reason=%s", above,
                        sg_log_quote(why, quoted, sizeof quoted));
@@ -271,8 +282,8 @@ void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_
     else if (recorded->manifest == NULL && was_running)
         sg_coordinator_end_fail(c, SG_PEER_LOST, "%s and what it held is lost; there is no checkpoint to go on from",
                                 c->why);
-    else if (recorded->manifest != NULL && (check_manifest(c, recorded->manifest, &err) != SG_OK ||
-                                            sg_coordinator_hyper_restore(c, recorded->manifest, &err) != SG_OK))
+    else if (recorded->manifest != NULL && (sg_coordinator_hyper_restore(c, recorded->manifest, &err) != SG_OK ||
+                                            check_manifest(c, recorded->manifest, &err) != SG_OK))
         sg_coordinator_end_fail(c, err.code, "%s", err.message);
     else
         enter(c, recorded->generation, recorded->manifest);

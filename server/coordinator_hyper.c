@@ -13,6 +13,25 @@ static void add(sg_coordinator *c, uint64_t request, const sg_config *config, sg
     c->hypers[c->n_hypers++] = (sg_coordinator_hyper){.request = request, .config = config, .owned = owned};
 }
 
+void sg_coordinator_hyper_append(sg_coordinator *c, const sg_coordinator_hyper *take)
+{
+    add(c, 0, take->config, NULL);
+    c->hypers[c->n_hypers - 1] = *take;
+    c->in_force = c->n_hypers;
+}
+
+void sg_coordinator_hyper_free(sg_coordinator_hyper *hyper)
+{
+    for (uint32_t k = 0; k < hyper->n_changes; k++) {
+        free(hyper->changes[k].key);
+        free(hyper->changes[k].value);
+    }
+    free(hyper->changes);
+    sg_config_destroy(hyper->owned);
+    free(hyper->steps);
+    *hyper = (sg_coordinator_hyper){0};
+}
+
 void sg_coordinator_hyper_init(sg_coordinator *c)
 {
     add(c, 0, c->config, NULL);
@@ -21,22 +40,13 @@ void sg_coordinator_hyper_init(sg_coordinator *c)
 
 void sg_coordinator_hyper_deinit(sg_coordinator *c)
 {
-    for (uint64_t i = 0; i < c->n_hypers; i++) {
-        for (uint32_t k = 0; k < c->hypers[i].n_changes; k++) {
-            free(c->hypers[i].changes[k].key);
-            free(c->hypers[i].changes[k].value);
-        }
-        free(c->hypers[i].changes);
-        sg_config_destroy(c->hypers[i].owned);
-        free(c->hypers[i].steps);
-    }
+    for (uint64_t i = 0; i < c->n_hypers; i++)
+        sg_coordinator_hyper_free(&c->hypers[i]);
     free(c->hypers);
 }
 
-/* In the newest set. */
-static void note_change(sg_coordinator *c, const char *key, const char *value)
+static void note_change(sg_coordinator_hyper *hyper, const char *key, const char *value)
 {
-    sg_coordinator_hyper *hyper = &c->hypers[c->n_hypers - 1];
     uint32_t i = 0;
     while (i < hyper->n_changes && strcmp(hyper->changes[i].key, key) != 0)
         i++;
@@ -48,10 +58,10 @@ static void note_change(sg_coordinator *c, const char *key, const char *value)
     hyper->changes[i].value = sg_xstrdup(value);
 }
 
-static void note_changes(sg_coordinator *c, const sg_checkpoint_change *changes, uint32_t n)
+static void note_changes(sg_coordinator_hyper *hyper, const sg_checkpoint_change *changes, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        note_change(c, changes[i].key, changes[i].value);
+        note_change(hyper, changes[i].key, changes[i].value);
 }
 
 sg_status sg_coordinator_hyper_restore(sg_coordinator *c, const sg_checkpoint_manifest *manifest, sg_error *err)
@@ -63,11 +73,11 @@ sg_status sg_coordinator_hyper_restore(sg_coordinator *c, const sg_checkpoint_ma
     for (uint32_t i = 0; i < manifest->n_changes; i++)
         overrides[i] = (sg_config_override){
             .key = manifest->changes[i].key, .value = manifest->changes[i].value, .source = manifest->changes[i].key};
-    sg_status status = sg_config_change(c->config, overrides, manifest->n_changes, &changed, err);
+    sg_status status = sg_config_change(c->hypers[0].config, overrides, manifest->n_changes, &changed, err);
     if (status != SG_OK)
         return sg_error_prefix(err, status, "what was set before the checkpoint was made");
     add(c, 0, changed, changed);
-    note_changes(c, manifest->changes, manifest->n_changes);
+    note_changes(&c->hypers[c->n_hypers - 1], manifest->changes, manifest->n_changes);
     c->in_force = c->n_hypers;
     for (uint32_t i = 0; i < manifest->n_changes; i++)
         sg_coordinator_log(c, SG_LOG_INFO, "set_again", "hyper=%" PRIu64 " key=%s value=%s", c->n_hypers,
@@ -135,15 +145,61 @@ static uint64_t find(const sg_coordinator *c, uint64_t request)
     return 0;
 }
 
-static void log_change(sg_coordinator *c, const Shardgrad__V1__SetRequest *request)
+static void log_change(sg_coordinator *c, uint64_t number, const Shardgrad__V1__SetRequest *request)
 {
     for (size_t i = 0; i < request->n_settings; i++) {
         char *key = sg_coordinator_clean(request->settings[i]->key);
         char *value = sg_coordinator_clean(request->settings[i]->value);
-        sg_coordinator_log(c, SG_LOG_INFO, "set", "hyper=%" PRIu64 " key=%s value=%s", c->n_hypers, key, value);
+        sg_coordinator_log(c, SG_LOG_INFO, "set", "hyper=%" PRIu64 " key=%s value=%s", number, key, value);
         free(key);
         free(value);
     }
+}
+
+/* All that differs from the cluster file, with what the request asks for. */
+static sg_coordinator_hyper make(const sg_coordinator *c, const Shardgrad__V1__SetRequest *request, sg_config *take)
+{
+    const sg_coordinator_hyper *newest = &c->hypers[c->n_hypers - 1];
+    sg_coordinator_hyper made = {.request = request->request, .config = take, .owned = take};
+    note_changes(&made, newest->changes, newest->n_changes);
+    for (size_t i = 0; i < request->n_settings; i++)
+        note_change(&made, sg_coordinator_text(request->settings[i]->key),
+                    sg_coordinator_text(request->settings[i]->value));
+    return made;
+}
+
+static uint64_t begin(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, sg_config *take)
+{
+    const bool renews = sg_coordinator_change_needed(c->config, take);
+    const sg_coordinator_hyper made = make(c, request, take);
+    log_change(c, c->n_hypers + 1, request);
+    if (renews)
+        return sg_coordinator_change_begin(c, &made);
+    add(c, 0, take, NULL);
+    c->hypers[c->n_hypers - 1] = made;
+    for (uint32_t ps = 0; ps < c->n_ps; ps++)
+        order(c, ps, c->n_hypers);
+    return c->n_hypers;
+}
+
+/* False: the call was failed. */
+static bool may_begin(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, void *call, sg_config **changed)
+{
+    sg_error err;
+    if (!sg_coordinator_takes(c, call, c->n_workers) || sg_coordinator_orders_refuse(c, call))
+        return false; /* what is restored comes first */
+    if (sg_coordinator_change_under_way(c)) {
+        sg_coordinator_fail(c, call, SG_WAITING, "the mode or rule of the job is being changed: ask again");
+        return false;
+    }
+    *changed = NULL;
+    if (change(c, request, changed, &err) != SG_OK || (sg_coordinator_change_needed(c->config, *changed) &&
+                                                       sg_coordinator_change_check(c, *changed, &err) != SG_OK)) {
+        sg_config_destroy(*changed);
+        sg_coordinator_fail_error(c, call, &err);
+        return false;
+    }
+    return true;
 }
 
 void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, void *call)
@@ -152,41 +208,30 @@ void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest
         sg_coordinator_end_answer(c, call, c->n_workers);
         return;
     }
+    sg_config *changed;
     uint64_t number = find(c, request->request);
-    sg_config *changed = NULL;
-    sg_error err;
-    if (number == 0 && !sg_coordinator_takes(c, call, c->n_workers)) /* what is restored comes first */
+    if (number == 0)
+        number = sg_coordinator_change_find(c, request->request);
+    if (number == 0 && !may_begin(c, request, call, &changed))
         return;
-    if (number == 0 && sg_coordinator_orders_refuse(c, call))
-        return;
-    if (number == 0 && change(c, request, &changed, &err) != SG_OK) {
-        sg_coordinator_fail_error(c, call, &err);
-        return;
-    }
-    if (number == 0) {
-        add(c, request->request, changed, changed);
-        number = c->n_hypers;
-        note_changes(c, c->hypers[number - 2].changes, c->hypers[number - 2].n_changes);
-        for (size_t i = 0; i < request->n_settings; i++)
-            note_change(c, sg_coordinator_text(request->settings[i]->key),
-                        sg_coordinator_text(request->settings[i]->value));
-        log_change(c, request);
-        for (uint32_t ps = 0; ps < c->n_ps; ps++)
-            order(c, ps, number);
-    }
+    if (number == 0)
+        number = begin(c, request, changed);
     sg_coordinator_park(
         c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_SET, .call = call, .worker = 0, .hyper = number});
 }
 
 bool sg_coordinator_hyper_answer(sg_coordinator *c, const sg_coordinator_parked *call)
 {
-    if (call->hyper > c->in_force)
+    if (call->hyper > c->in_force || (call->hyper == c->n_hypers && !sg_coordinator_change_is_safe(c)))
         return false;
     const sg_coordinator_hyper *hyper = &c->hypers[call->hyper - 1];
     Shardgrad__V1__SetResponse response = SHARDGRAD__V1__SET_RESPONSE__INIT;
     response.number = call->hyper;
     response.steps = hyper->steps;
     response.n_steps = hyper->n_steps;
+    response.generation = hyper->generation;
+    response.iteration = hyper->iteration;
+    response.fresh_slots = hyper->fresh_slots;
     sg_coordinator_reply(c, call->call, &response.base);
     return true;
 }
@@ -198,6 +243,14 @@ static void note_steps(const sg_coordinator *c, sg_coordinator_hyper *hyper)
     hyper->steps = sg_xcalloc(c->n_groups, sizeof *hyper->steps);
     for (uint32_t group = 0; group < c->n_groups; group++)
         hyper->steps[group] = c->groups[group].next_step;
+}
+
+void sg_coordinator_hyper_note(sg_coordinator *c)
+{
+    for (uint64_t i = 0; i < c->in_force; i++) {
+        if (c->hypers[i].steps == NULL)
+            note_steps(c, &c->hypers[i]);
+    }
 }
 
 bool sg_coordinator_hyper_advance(sg_coordinator *c)

@@ -13,6 +13,9 @@ void sg_coordinator_init_order_declare(sg_coordinator *c, uint32_t ps)
     order.n_variables = c->variables->n_variables;
     order.n_ps = c->n_ps;
     order.slice_bytes = c->config->slice_bytes;
+    order.mode = (Shardgrad__V1__Mode)c->config->update.mode;
+    order.rule = (char *)sg_rule_name(c->config->update.rule);
+    order.backup_workers = c->config->update.backup_workers;
     sg_coordinator_order(c, ps, &order.base);
 }
 

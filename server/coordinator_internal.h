@@ -17,6 +17,7 @@
  *   coordinator_save.c       checkpoints: marks, cuts, reports; draining for the last one
  *   coordinator_manifest.c   what is written beside the values
  *   coordinator_hyper.c      sets of hyper-parameters
+ *   coordinator_change.c     a change of mode or rule
  *   coordinator_end.c        draining, failure, and telling everybody
  *   coordinator_status.c     for whom the job waits; the status message
  *
@@ -288,6 +289,8 @@ bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps);
 /* A ps was lost. True: while the last checkpoint was made, for which nobody is waited any more; that is the end. */
 bool sg_coordinator_save_give_up(sg_coordinator *c, const char *why);
 bool sg_coordinator_save_advance(sg_coordinator *c);
+/* Nothing was trained since the newest complete one. */
+bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c);
 /* For whom the one under way waits. Returns out. */
 const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
 void sg_coordinator_save_status(const sg_coordinator *c, Shardgrad__V1__CheckpointStatus *out);
@@ -312,6 +315,47 @@ void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest
 bool sg_coordinator_hyper_answer(sg_coordinator *c, const sg_coordinator_parked *call);
 /* Puts in force what every ps has acknowledged. */
 bool sg_coordinator_hyper_advance(sg_coordinator *c);
+/* What it points to; one that was not appended. */
+void sg_coordinator_hyper_free(sg_coordinator_hyper *hyper);
+/* It is in force, with all before it; its contents are the coordinator's. */
+void sg_coordinator_hyper_append(sg_coordinator *c, const sg_coordinator_hyper *take);
+/* Of every set that is in force, the steps that have it, where none were noted. */
+void sg_coordinator_hyper_note(sg_coordinator *c);
+
+/* --- coordinator_change.c ------------------------------------------------------------------------------------- */
+
+/* Does it take a new generation to get there? */
+bool sg_coordinator_change_needed(const sg_config *from, const sg_config *to);
+/* May it begin now? Errors: CONFIG; STOPPED (the job ends), WAITING (it recovers), NOT_READY (it has not begun). */
+SG_MUST_USE sg_status sg_coordinator_change_check(const sg_coordinator *c, const sg_config *to, sg_error *err);
+/* Begins it, to this set, whose contents are the coordinator's then. Returns the number that it is to have. */
+uint64_t sg_coordinator_change_begin(sg_coordinator *c, const sg_coordinator_hyper *take);
+/* The number that the set of this request is to have, which is not in force yet; 0: there is none. */
+uint64_t sg_coordinator_change_find(const sg_coordinator *c, uint64_t request);
+bool sg_coordinator_change_under_way(const sg_coordinator *c);
+/* It is in force for good, or there is none. */
+bool sg_coordinator_change_is_safe(const sg_coordinator *c);
+/* No iteration is begun because of it. */
+bool sg_coordinator_change_halts(const sg_coordinator *c);
+/* And what is to be in its checkpoint is there, or on its way: it is to be cut. */
+bool sg_coordinator_change_saves(const sg_coordinator *c);
+/* May a step of this iteration be handed out? */
+bool sg_coordinator_change_opens(const sg_coordinator *c, uint64_t iteration);
+/* This call is to be asked again soon, because it brings news. */
+bool sg_coordinator_change_hurries(const sg_coordinator *c, const sg_coordinator_parked *call);
+/* Something came between: if nothing has happened yet, nothing will. `why` is a line. */
+void sg_coordinator_change_interrupt(sg_coordinator *c, sg_status status, const char *why);
+/* A checkpoint has come to its end. */
+void sg_coordinator_change_saved(sg_coordinator *c, sg_status status, const char *message);
+/* A generation is entered: before anything else is done, and when the manifest was taken. */
+void sg_coordinator_change_enter(sg_coordinator *c);
+void sg_coordinator_change_entered(sg_coordinator *c, const sg_checkpoint_manifest *manifest);
+/* Can the next generation start from a checkpoint of this rule? */
+bool sg_coordinator_change_fits(const sg_coordinator *c, const char *rule);
+bool sg_coordinator_change_advance(sg_coordinator *c);
+/* For whom it waits; NULL: there is none. */
+const char *sg_coordinator_change_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
+void sg_coordinator_change_deinit(sg_coordinator *c);
 
 /* --- coordinator_end.c ---------------------------------------------------------------------------------------- */
 

@@ -79,7 +79,7 @@ static bool any_member(const sg_coordinator *c)
 /* Steps that were handed out are pushed, as long as somebody is there; else only some of them were. */
 static uint64_t end_iteration(const sg_coordinator *c)
 {
-    uint64_t end = c->save.complete ? c->save.iteration : 0;
+    uint64_t end = c->save.iteration;
     if (sg_coordinator_is_async(c) || any_member(c))
         return c->frozen;
     for (uint32_t i = 0; i < c->n_groups; i++) {
@@ -134,8 +134,7 @@ static uint64_t next_periodic(const sg_coordinator *c)
     return (least + every - 1) / every * every;
 }
 
-/* Nothing was trained since the newest one. */
-static bool is_up_to_date(const sg_coordinator *c)
+bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c)
 {
     return c->save.complete && c->save.iteration == end_iteration(c);
 }
@@ -153,8 +152,8 @@ static void note_result(sg_coordinator *c, sg_status status, const char *message
 static bool begin_next(sg_coordinator *c)
 {
     sg_coordinator_save *save = &c->save;
-    if (!save->complete || save->again || c->drain.on) {
-        bool wanted = !is_up_to_date(c), asked = save->again;
+    if (!save->complete || save->again || c->drain.on || sg_coordinator_change_saves(c)) {
+        bool wanted = !sg_coordinator_save_is_up_to_date(c), asked = save->again;
         save->again = false;
         if (wanted) {
             begin(c, end_iteration(c), true);
@@ -198,6 +197,8 @@ static void note_members(sg_coordinator *c)
         if (sg_coordinator_members_live(&c->workers[i]))
             sg_workers_add(&live, i);
     }
+    if (sg_workers_is_empty(&c->save.members) && !c->started) /* all that it begins with are awaited */
+        c->save.members = c->awaited;
     if (sg_workers_is_empty(&c->save.members) && c->started) /* none is now, and these are about to be */
         c->save.members = live;
     if (sg_workers_is_empty(&c->save.members) && newest != NULL) /* all have left */
@@ -207,7 +208,7 @@ static void note_members(sg_coordinator *c)
 /* Nobody will push a step that was not handed out. */
 static bool nobody_goes_on(const sg_coordinator *c)
 {
-    return !c->started || !any_member(c) || c->drain.on;
+    return !c->started || !any_member(c) || c->drain.on || sg_coordinator_change_saves(c);
 }
 
 /* Whoever was told to stop along with the ps leaves at once, and what it did not push is in no checkpoint. */
@@ -237,7 +238,7 @@ static bool cut(sg_coordinator *c)
         memset(save->known, 0, sizeof save->known);
         save->n_known = 0;
     }
-    if (save->n_known == 0 && nobody_goes_on(c) && is_up_to_date(c)) {
+    if (save->n_known == 0 && nobody_goes_on(c) && sg_coordinator_save_is_up_to_date(c)) {
         save->phase = SG_COORDINATOR_SAVE_IDLE;
         return true;
     }
@@ -292,6 +293,8 @@ static void fail(sg_coordinator *c, sg_status status, const char *message)
     snprintf(save->failure, sizeof save->failure, "%s", message);
     sg_coordinator_log(c, SG_LOG_ERROR, "checkpoint_failed", "iteration=%" PRIu64 " status=%s reason=%s", save->mark,
                        sg_status_name(status), sg_log_quote(message, quoted, sizeof quoted));
+    save->complete = save->complete || save->current.generation != 0; /* what this generation started from */
+    sg_coordinator_change_saved(c, status, message);
     if (!save->complete)
         sg_coordinator_end_fail(c, status,
                                 "the checkpoint of the initial values could not be made, and training does not start "
@@ -307,6 +310,7 @@ static void succeed(sg_coordinator *c)
     save->failed = false;
     save->iteration = save->mark;
     save->complete_ms = c->now_ms;
+    sg_coordinator_change_saved(c, SG_OK, "");
     uint64_t n_bytes = 0;
     for (uint32_t i = 0; i < c->n_ps; i++)
         n_bytes += c->ps[i].saved.part.n_bytes;
@@ -377,6 +381,7 @@ bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps)
 {
     if (!sg_coordinator_save_due(c) || !is_running(c) || !c->save.complete)
         return false;
+    sg_coordinator_change_interrupt(c, SG_STOPPED, "the job is about to end: nothing is changed any more");
     if (!c->drain.on)
         sg_coordinator_log(c, SG_LOG_INFO, "saving", "iteration=%" PRIu64 " reason=%s", end_iteration(c),
                            stop ? "told_to_stop" : "all_workers_left");
@@ -395,7 +400,7 @@ bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps)
 static void end_drain(sg_coordinator *c, const char *reason)
 {
     char quoted[SG_ERROR_MESSAGE_BYTES + 16];
-    if (!is_up_to_date(c))
+    if (!sg_coordinator_save_is_up_to_date(c))
         sg_coordinator_log(c, SG_LOG_WARN, "no_checkpoint", "iteration=%" PRIu64 " newest=%" PRIu64 " reason=%s",
                            c->frozen, c->save.iteration, sg_log_quote(reason, quoted, sizeof quoted));
     c->drain.on = false;
@@ -418,7 +423,7 @@ static bool advance_drain(sg_coordinator *c)
 {
     const sg_coordinator_save *save = &c->save;
     bool late = c->drain.stop && c->now_ms >= c->drain.by_ms;
-    bool done = save->phase == SG_COORDINATOR_SAVE_IDLE && (is_up_to_date(c) || c->drain.tried);
+    bool done = save->phase == SG_COORDINATOR_SAVE_IDLE && (sg_coordinator_save_is_up_to_date(c) || c->drain.tried);
     if (!late && !done)
         return false;
     char text[SG_ERROR_MESSAGE_BYTES];
@@ -458,7 +463,7 @@ static uint64_t number_for(sg_coordinator *c, uint64_t id)
     bool begun = save->phase == SG_COORDINATOR_SAVE_CUT || save->phase == SG_COORDINATOR_SAVE_WRITING ||
                  (save->phase == SG_COORDINATOR_SAVE_MARKED && save->n_known > 0);
     *ask = (sg_coordinator_save_ask){.id = id};
-    if (!begun && is_up_to_date(c))
+    if (!begun && sg_coordinator_save_is_up_to_date(c))
         return 0;
     ask->number = save->number;
     if (save->phase == SG_COORDINATOR_SAVE_MARKED && !begun) {
@@ -523,7 +528,7 @@ void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveReq
                             "this job makes no checkpoints: set checkpoint.dir where ps 0 is started");
     else if (request->id == 0)
         sg_coordinator_fail(c, call, SG_INVALID, "save gave id 0, wanted a random number");
-    else if (!may_save(c) && !sg_coordinator_generation_recovers(c))
+    else if (!may_save(c) && !sg_coordinator_generation_recovers(c) && !sg_coordinator_change_under_way(c))
         sg_coordinator_fail(c, call, SG_NOT_READY, "training has not begun: there is nothing to save yet");
     else
         sg_coordinator_park(

@@ -307,10 +307,28 @@ typedef struct sg_coordinator_hyper {
     uint32_t n_steps;
     sg_checkpoint_change *changes; /* [n_changes] what was changed since the cluster file, each key once */
     uint32_t n_changes;
+    uint64_t generation, iteration; /* that began with it, and where; 0: none did */
+    bool fresh_slots;               /* and its slots were zeros */
 } sg_coordinator_hyper;
 
+typedef enum sg_coordinator_change_phase {
+    SG_COORDINATOR_CHANGE_NONE,
+    SG_COORDINATOR_CHANGE_HALTING,   /* no iteration is begun, what was begun closes, a checkpoint is cut */
+    SG_COORDINATOR_CHANGE_BEGINNING, /* the generation that has it is recorded */
+    SG_COORDINATOR_CHANGE_SAVING,    /* it has begun, and hands out nothing before its first checkpoint is complete */
+} sg_coordinator_change_phase;
+
+/* Of mode or rule. */
+typedef struct sg_coordinator_change {
+    sg_coordinator_change_phase phase;
+    bool quiet;              /* HALTING: all is begun, or finished, that is to be in the checkpoint */
+    uint64_t number;         /* of the set that it makes */
+    uint64_t since_ms;       /* HALTING */
+    sg_coordinator_hyper to; /* HALTING, BEGINNING: that set, which is not among the others yet */
+} sg_coordinator_change;
+
 struct sg_coordinator {
-    const sg_config *config;
+    const sg_config *config;      /* of this generation: the cluster file with what was changed before it began */
     sg_coordinator_hyper *hypers; /* [n_hypers] number i + 1 */
     uint64_t n_hypers;
     uint64_t in_force; /* number of the newest that every ps has: steps that are frozen from now on have it */
@@ -348,10 +366,12 @@ struct sg_coordinator {
     sg_coordinator_group groups[SG_COORDINATOR_MAX_GROUPS];
     TAILQ_HEAD(sg_coordinator_iterations, sg_coordinator_iteration) iterations; /* retained, newest last */
     uint64_t frozen;                                                            /* 1 + the highest ever frozen */
+    uint64_t ahead; /* async: of iterations before the numbers of tickets, when this generation began */
     uint64_t examples;
 
     sg_coordinator_save save;
     sg_coordinator_drain drain;
+    sg_coordinator_change change;
 
     sg_status end_status; /* with which every call is failed once the job is over, STOPPED where it ended well */
     char *end_text;
@@ -364,9 +384,10 @@ struct sg_coordinator {
     sg_checkpoint_set damaged; /* while recording: from which the next one cannot start; generation 0: none */
 
     bool ticked;
-    bool recording; /* the next one; nobody is told of it before that is done */
-    bool restores;  /* this one starts from c->save.current */
-    bool is_first;  /* this one begins a job: ps may come when they like */
+    bool recording;               /* the next one; nobody is told of it before that is done */
+    bool restores;                /* this one starts from c->save.current, */
+    bool fresh_slots, sets_steps; /* which is of another rule; of an async job, while this one is sync */
+    bool is_first;                /* this one begins a job: ps may come when they like */
     bool has_initializer, sealing, committing;
     bool started;  /* `workers` have asked */
     bool over;     /* DRAINING, DONE or FAILED */

@@ -137,7 +137,7 @@ static const char *waits_for(const sg_coordinator *c, uint64_t *known_ms, char o
         initializer(c, out);
         break;
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING:
-        if (sg_coordinator_losses_waiting(c, out) != NULL)
+        if (sg_coordinator_losses_waiting(c, out) != NULL || sg_coordinator_change_waiting(c, out) != NULL)
             break;
         if (!sg_coordinator_save_may_start(c))
             sg_coordinator_save_waits_for(c, out);
@@ -242,13 +242,17 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
             text = initializer(c, out);
         break;
     case SG_COORDINATOR_PARKED_SET:
-        text = behind_ps(c, lacks_hyper, call->worker, "take the new hyper-parameters", out);
+        text = sg_coordinator_change_waiting(c, out);
+        if (text == NULL)
+            text = behind_ps(c, lacks_hyper, call->worker, "take the new hyper-parameters", out);
         break;
     case SG_COORDINATOR_PARKED_INITIALIZED:
         text = behind_ps(c, lacks_commit, call->worker, "commit the initial values", out);
         break;
     case SG_COORDINATOR_PARKED_TICKET:
         text = sg_coordinator_losses_waiting(c, out);
+        if (text == NULL)
+            text = sg_coordinator_change_waiting(c, out);
         if (text == NULL && (c->drain.on || !sg_coordinator_save_may_start(c)))
             text = sg_coordinator_save_waits_for(c, out);
         if (text == NULL)

@@ -96,7 +96,8 @@ static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_pa
         }
     }
     iteration = sg_coordinator_steps_iteration(c, call->ask.group, iteration > lowest ? iteration : lowest);
-    return sg_coordinator_steps_open(c, call->ask.group, iteration);
+    *wait = !sg_coordinator_change_opens(c, iteration);
+    return *wait ? NULL : sg_coordinator_steps_open(c, call->ask.group, iteration);
 }
 
 /* Backup workers: the step is closed and forgotten, without this worker. */
@@ -164,12 +165,15 @@ static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, s
     if (sg_coordinator_losses_held(c))
         return false;
     sg_coordinator_group *group = &c->groups[call->ask.group];
-    if (c->drain.on)
+    if (c->drain.on || sg_coordinator_change_halts(c))
         return false;
     if (is_ssp(c) && !sg_coordinator_clocks_grant(c, call->worker, call->ask.group))
         return false;
     progress->step = group->next_step++;
-    progress->iteration = call->ask.has_iteration ? call->ask.iteration : progress->step * group->every;
+    progress->iteration =
+        call->ask.has_iteration
+            ? call->ask.iteration
+            : sg_coordinator_steps_iteration(c, call->ask.group, progress->step * group->every + c->ahead);
     if (progress->iteration >= c->frozen)
         c->frozen = progress->iteration + 1;
     progress->learning_rate = sg_schedule_rate(sg_coordinator_hyper_config(c), progress->iteration);
@@ -325,12 +329,24 @@ uint32_t sg_coordinator_tickets_n_asked(const sg_coordinator *c)
     return n;
 }
 
+/* Async: the number of a batch is that of its ticket, but for what a group that was sync may have left out. */
+static void note_ahead(sg_coordinator *c)
+{
+    uint64_t reached = 0;
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        const uint64_t next = c->groups[group].next_step * c->groups[group].every;
+        reached = next > reached ? next : reached;
+    }
+    c->ahead = c->frozen > reached ? c->frozen - reached : 0;
+}
+
 bool sg_coordinator_tickets_advance(sg_coordinator *c)
 {
     if (c->started || c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING || !sg_coordinator_save_may_start(c) ||
         !sg_coordinator_generation_all_asked(c))
         return false;
     c->started = true;
+    note_ahead(c);
     sg_coordinator_log(c, SG_LOG_INFO, "started", "workers=%" PRIu64, c->config->workers);
     return true;
 }

@@ -107,7 +107,7 @@ static sg_status write_file(writing *w, sg_checkpoint_part *part)
                                    .ps = what->ps,
                                    .n_ps = (uint32_t)what->config->ps.n,
                                    .slice_bytes = what->config->slice_bytes,
-                                   .rule = sg_rule_name(what->config->update.rule),
+                                   .rule = sg_rule_name(sg_store_rule_of_now(what->store)),
                                    .names = w->names,
                                    .slices = w->slices,
                                    .n_slices = w->n_slices,

@@ -9,6 +9,9 @@ sg_store *sg_store_create(const sg_store_options *options)
     sg_store *store = sg_xcalloc(1, sizeof *store);
     store->options = *options;
     store->pool = sg_pool_create();
+    atomic_init(&store->mode, (int)options->mode);
+    atomic_init(&store->rule, (int)options->rule);
+    store->backup_workers = options->backup_workers;
     store->workers = sg_xcalloc(options->max_workers, sizeof *store->workers);
     store->parked_of = sg_xcalloc(options->max_workers, sizeof *store->parked_of);
     pthread_rwlock_init(&store->lock, NULL);
@@ -37,6 +40,11 @@ void sg_store_destroy(sg_store *store)
     pthread_rwlock_destroy(&store->lock);
     sg_pool_destroy(store->pool);
     free(store);
+}
+
+sg_rule sg_store_rule_of_now(const sg_store *store)
+{
+    return sg_store_rule(store);
 }
 
 sg_pool *sg_store_pool(const sg_store *store)
@@ -229,7 +237,7 @@ void sg_store_drop_contributions(sg_store *store)
 
 void sg_store_gave(const sg_store *store, sg_store_slice *slice, uint32_t worker, uint64_t version)
 {
-    if (store->options.mode == SG_MODE_ASYNC && !slice->variable->frozen)
+    if (!sg_store_is_sync(store) && !slice->variable->frozen)
         sg_round_gave(&slice->round, worker, version);
 }
 
@@ -274,7 +282,7 @@ void sg_store_report(sg_store *store, Shardgrad__V1__PsReport *report)
     report->parked = store->parked.n_calls;
     pthread_mutex_unlock(&store->pulls_mutex);
     report->waiting_for.data = sg_xcalloc(1, SG_WORKERS_WIRE_BYTES);
-    if (store->options.mode == SG_MODE_ASYNC) {
+    if (!sg_store_is_sync(store)) {
         report->n_staleness = SG_STORE_N_STALENESS;
         report->staleness = sg_xcalloc(SG_STORE_N_STALENESS, sizeof *report->staleness);
     }

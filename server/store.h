@@ -79,7 +79,7 @@ typedef struct sg_store_load {
 
 typedef struct sg_store_options {
     uint32_t ps;  /* own index */
-    sg_mode mode; /* sync or async */
+    sg_mode mode; /* sync or async; this and the next: where the coordinator does not say (PsDeclareRequest) */
     sg_rule rule;
     sg_non_finite non_finite;
     uint64_t park_ms;       /* how long a pull is parked before it is answered WAITING */
@@ -173,6 +173,8 @@ SG_MUST_USE sg_status sg_store_fill(sg_store *store, uint64_t generation, uint32
 /* How it went; the order is answered with it. */
 void sg_store_loaded(sg_store *store, uint64_t generation, sg_status status, const char *message);
 
+/* Of now: a generation may bring another one. */
+sg_rule sg_store_rule_of_now(const sg_store *store);
 /* After declare; valid as long as the store. */
 const sg_plan *sg_store_plan(sg_store *store);
 const char *sg_store_variable_name(sg_store *store, uint32_t variable);

@@ -29,7 +29,7 @@ void sg_store_add_part(const sg_store *store, sg_store_slice *slice, const sg_st
     }
     size_t at = slice->n_parts++;
     /* Sync rounds sum in rank order, which is the order of worker indices. */
-    while (store->options.mode == SG_MODE_SYNC && at > 0 && slice->parts[at - 1].worker > part->worker) {
+    while (sg_store_is_sync(store) && at > 0 && slice->parts[at - 1].worker > part->worker) {
         slice->parts[at] = slice->parts[at - 1];
         at--;
     }
@@ -43,7 +43,7 @@ static void take_parts(sg_store *store, sg_store_slice *slice, const sg_store_pa
     c->n_parts = 1;
     if (part && slice->n_parts == 0) {
         c->one = *part;
-    } else if (store->options.mode == SG_MODE_ASYNC) {
+    } else if (!sg_store_is_sync(store)) {
         SG_ASSERT(!part);
         c->one = slice->parts[0];
         slice->n_parts--;
@@ -87,9 +87,9 @@ static sg_update update_of(sg_store *store, sg_store_slice *slice, const sg_stor
     const sg_store_part *part = &c->parts[0]; /* in a round all say the same */
     Shardgrad__V1__Hyper hyper = hyper_of(store, part->hyper, c->hyper);
     /* Sync: a step that all contributions were left out of counts for Adam, too, so that every slice has one count. */
-    slice->n_applied = store->options.mode == SG_MODE_SYNC ? c->old->step + 1 : slice->n_applied + 1;
+    slice->n_applied = sg_store_is_sync(store) ? c->old->step + 1 - slice->uncounted : slice->n_applied + 1;
     return (sg_update){
-        .rule = slice->variable->rule,
+        .rule = sg_store_variable_rule(slice->variable),
         .learning_rate = part->learning_rate * slice->variable->lr_multiplier,
         .weight_decay = hyper.weight_decay * slice->variable->decay_multiplier,
         .momentum = hyper.momentum,
@@ -97,7 +97,7 @@ static sg_update update_of(sg_store *store, sg_store_slice *slice, const sg_stor
         .beta2 = hyper.beta2,
         .epsilon = hyper.epsilon,
         .count = slice->n_applied,
-        .members = store->options.mode == SG_MODE_SYNC ? 1 : atomic_load(&store->live),
+        .members = sg_store_is_sync(store) ? 1 : atomic_load(&store->live),
     };
 }
 
@@ -259,7 +259,7 @@ static void publish(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_
         slice->spare = c->spare;
         c->spare = NULL;
     }
-    if (store->options.mode == SG_MODE_SYNC) {
+    if (sg_store_is_sync(store)) {
         c->old->next = slice->older;
         slice->older = c->old;
     } else if (!slice->spare && sg_version_is_sole(c->old)) {

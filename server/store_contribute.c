@@ -110,7 +110,7 @@ static void forget_older(sg_store_slice *slice)
 static bool still_contributes(const sg_store_push_state *p, const sg_store_item *item)
 {
     const sg_round *round = &item->slice->round;
-    return p->store->options.mode == SG_MODE_ASYNC || (round->step == item->step && !round->closing);
+    return !sg_store_is_sync(p->store) || (round->step == item->step && !round->closing);
 }
 
 static sg_status copy(sg_store_push_state *p, sg_store_item *item, sg_error *err)
@@ -162,7 +162,7 @@ static sg_status find_room(sg_store_push_state *p, sg_store_item *item, bool *ro
 {
     sg_store_pushed *pushed = p->pushed;
     *room = true;
-    if (p->request->weight == 0 || p->store->options.mode != SG_MODE_SYNC)
+    if (p->request->weight == 0 || !sg_store_is_sync(p->store))
         return SG_OK;
     *room = sg_store_room_take(p->store, item->slice);
     if (*room) {
@@ -224,7 +224,7 @@ static bool wants_version(const sg_store_push_state *p)
 
 static void count_staleness(const sg_store_push_state *p, uint64_t staleness)
 {
-    if (p->store->options.mode == SG_MODE_SYNC)
+    if (sg_store_is_sync(p->store))
         return;
     if (staleness >= SG_STORE_N_STALENESS)
         staleness = SG_STORE_N_STALENESS - 1;
@@ -262,7 +262,7 @@ static void add(sg_store_push_state *p, sg_store_item *item, sg_store_closing *c
 /* Under the slice's mutex: the version that the push is answered with, if no round has to close for it. */
 static sg_version *find_version(const sg_store_push_state *p, const sg_store_item *item)
 {
-    bool async = p->store->options.mode == SG_MODE_ASYNC;
+    bool async = !sg_store_is_sync(p->store);
     uint64_t wanted = async ? item->slice->newest->step : item->step + 1;
     sg_version *version = sg_store_find_version(p->store, item->slice, wanted);
     if (version)
@@ -302,7 +302,7 @@ static void report_non_finite(const sg_store_push_state *p, const sg_store_item 
 /* Takes the slice's mutex, with the sender let in and the bytes ready for what may become of them. */
 static sg_status lock_slice(sg_store_push_state *p, sg_store_item *item, const sg_round_entry *entry, sg_error *err)
 {
-    bool async = p->store->options.mode == SG_MODE_ASYNC;
+    bool async = !sg_store_is_sync(p->store);
     for (;;) {
         pthread_mutex_lock(&item->slice->mutex);
         bool admitted = atomic_load(&p->store->admission) == p->admission;

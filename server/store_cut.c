@@ -90,10 +90,10 @@ static sg_store_keeping *begin(sg_store_slice *slice, uint64_t mark)
 static void hold(const sg_store *store, sg_store_slice *slice, sg_version *version)
 {
     sg_store_keeping *k = slice->cut;
-    bool async = store->options.mode != SG_MODE_SYNC;
+    bool async = !sg_store_is_sync(store);
     k->version = sg_version_retain(version);
     k->step = version->step;
-    k->n_applied = async ? slice->n_applied : k->step;
+    k->n_applied = async ? slice->n_applied : k->step - slice->uncounted;
     k->copied = sg_store_n_slots(slice) == 0;
 }
 
@@ -111,7 +111,7 @@ static void copy_slots(sg_store *store, sg_store_slice *slice)
 
 void sg_store_cut_before_pass(sg_store *store, sg_store_slice *slice, uint64_t mark)
 {
-    if (store->options.mode == SG_MODE_SYNC && mark > slice->mark) {
+    if (sg_store_is_sync(store) && mark > slice->mark) {
         slice->mark = mark;
         if (!slice->cut || !slice->cut->ordered) { /* one that was given up before it was ordered makes room */
             begin(slice, mark);
@@ -128,7 +128,7 @@ void sg_store_cut_before_pass(sg_store *store, sg_store_slice *slice, uint64_t m
 bool sg_store_cut_published(sg_store *store, sg_store_slice *slice)
 {
     sg_store_keeping *k = slice->cut;
-    bool is_meant = store->options.mode != SG_MODE_SYNC || slice->newest->step == k->step;
+    bool is_meant = !sg_store_is_sync(store) || slice->newest->step == k->step;
     if (k->version || !is_meant)
         return false;
     hold(store, slice, slice->newest);
@@ -141,7 +141,7 @@ sg_status sg_store_cut_begin(sg_store *store, const Shardgrad__V1__Cut *order, s
 {
     if (!store->committed)
         return sg_error_set(err, SG_INVALID, "cut %" PRIu64 ": the initial values are not committed", order->mark);
-    size_t n_groups = store->options.mode == SG_MODE_SYNC ? store->plan->n_groups : 0;
+    size_t n_groups = sg_store_is_sync(store) ? store->plan->n_groups : 0;
     if (order->n_steps != n_groups)
         return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " names %zu groups, want %zu", order->mark, order->n_steps,
                             n_groups);
@@ -201,14 +201,15 @@ static bool is_unchanged(const sg_store_slice *slice, uint64_t step)
 /* Under the slice's mutex. */
 static found look_for(sg_store *store, sg_store_slice *slice, const Shardgrad__V1__Cut *order, uint64_t step)
 {
-    bool async = store->options.mode != SG_MODE_SYNC, frozen = slice->variable->frozen;
+    bool async = !sg_store_is_sync(store), frozen = slice->variable->frozen;
     sg_store_keeping *k = slice->cut;
     if (k && k->mark == order->ticket_mark && k->version) {
         k->ordered = true;
         k->number = order->number;
         if (k->step < step)
             return FOUND_GONE;
-        k->step = k->n_applied = step; /* nobody pushed to those from there on */
+        k->step = step; /* nobody pushed to those from there on */
+        k->n_applied = step - slice->uncounted;
         return FOUND_KEPT;
     }
     bool closing = slice->round.closing;
@@ -223,8 +224,10 @@ static found look_for(sg_store *store, sg_store_slice *slice, const Shardgrad__V
     if (closing || (!async && !frozen && version->step < step))
         return FOUND_TO_COME;
     hold(store, slice, version);
-    if (!async && !frozen)
-        k->step = k->n_applied = step;
+    if (!async && !frozen) {
+        k->step = step;
+        k->n_applied = step - slice->uncounted;
+    }
     return FOUND_KEPT;
 }
 

@@ -92,11 +92,6 @@ static sg_status check_variable(const Shardgrad__V1__Variable *variable, size_t 
     return SG_OK;
 }
 
-static sg_rule rule_of(const sg_store *store, const Shardgrad__V1__Variable *variable)
-{
-    return variable->average ? SG_RULE_AVERAGE : store->options.rule;
-}
-
 static sg_status make_plan(const Shardgrad__V1__PsDeclareRequest *request, sg_plan **plan, sg_error *err)
 {
     if (request->n_variables == 0 || request->n_variables > SG_PLAN_MAX_VARIABLES)
@@ -122,19 +117,26 @@ static void copy_variables(sg_store *store, const Shardgrad__V1__PsDeclareReques
     store->variables = sg_xcalloc(request->n_variables, sizeof *store->variables);
     for (size_t i = 0; i < request->n_variables; i++) {
         const Shardgrad__V1__Variable *from = request->variables[i];
-        store->variables[i] = (sg_store_variable){
-            .name = sg_xstrdup(from->name),
-            .frozen = from->frozen,
-            .rule = rule_of(store, from),
-            .lr_multiplier = lr_multiplier(from),
-            .decay_multiplier = decay_multiplier(from),
-        };
+        sg_store_variable *to = &store->variables[i];
+        to->name = sg_xstrdup(from->name);
+        to->frozen = from->frozen;
+        to->average = from->average;
+        atomic_init(&to->rule, (int)(from->average ? SG_RULE_AVERAGE : sg_store_rule(store)));
+        to->lr_multiplier = lr_multiplier(from);
+        to->decay_multiplier = decay_multiplier(from);
     }
 }
 
 size_t sg_store_n_slots(const sg_store_slice *slice)
 {
-    return slice->variable->frozen ? 0 : sg_update_slots(slice->variable->rule);
+    return slice->variable->frozen ? 0 : sg_update_slots(sg_store_variable_rule(slice->variable));
+}
+
+void sg_store_renew_round(const sg_store *store, sg_store_slice *slice)
+{
+    sg_round_deinit(&slice->round);
+    sg_round_init(&slice->round, !sg_store_is_sync(store));
+    slice->round.backup = (uint32_t)store->backup_workers;
 }
 
 static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
@@ -145,8 +147,7 @@ static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
                               .n_elems = planned->n_elems,
                               .variable = &store->variables[planned->variable]};
     pthread_mutex_init(&slice->mutex, NULL);
-    sg_round_init(&slice->round, store->options.mode == SG_MODE_ASYNC);
-    slice->round.backup = (uint32_t)store->options.backup_workers;
+    sg_store_renew_round(store, slice);
     uint64_t n_bytes = slice->n_elems * sizeof(float);
     store->value_bytes += n_bytes;
     store->slot_bytes += n_bytes * sg_store_n_slots(slice);
@@ -185,7 +186,7 @@ static sg_status check_same(const sg_store *store, const Shardgrad__V1__PsDeclar
         const Shardgrad__V1__Variable *variable = request->variables[i];
         const sg_store_variable *kept = &store->variables[i];
         same = strcmp(variable->name, kept->name) == 0 && variable->frozen == kept->frozen &&
-               rule_of(store, variable) == kept->rule && !(lr_multiplier(variable) < kept->lr_multiplier) &&
+               variable->average == kept->average && !(lr_multiplier(variable) < kept->lr_multiplier) &&
                !(lr_multiplier(variable) > kept->lr_multiplier) &&
                !(decay_multiplier(variable) < kept->decay_multiplier) &&
                !(decay_multiplier(variable) > kept->decay_multiplier) &&
@@ -199,10 +200,8 @@ static sg_status check_same(const sg_store *store, const Shardgrad__V1__PsDeclar
                                store->options.ps);
 }
 
-sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)
+static sg_status make_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)
 {
-    if (store->plan)
-        return check_same(store, request, err);
     if (store->options.ps >= request->n_ps)
         return sg_error_set(err, SG_INVALID, "the plan is for %" PRIu32 " ps; this is ps %" PRIu32, request->n_ps,
                             store->options.ps);
@@ -216,5 +215,92 @@ sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclare
     status = make_slices(store, err);
     if (status != SG_OK)
         sg_store_free_variables(store);
+    return status;
+}
+
+/* --- the way of the generation --- */
+
+static sg_store_way way_of_now(const sg_store *store)
+{
+    return (sg_store_way){.mode = sg_store_is_sync(store) ? SG_MODE_SYNC : SG_MODE_ASYNC,
+                          .rule = sg_store_rule(store),
+                          .backup_workers = store->backup_workers};
+}
+
+static void set_way(sg_store *store, const sg_store_way *way)
+{
+    atomic_store(&store->mode, (int)way->mode);
+    atomic_store(&store->rule, (int)way->rule);
+    store->backup_workers = way->backup_workers;
+}
+
+static sg_status read_way(const sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_store_way *way,
+                          sg_error *err)
+{
+    *way = way_of_now(store);
+    if (request->mode == SHARDGRAD__V1__MODE__MODE_UNSPECIFIED)
+        return SG_OK;
+    if (request->mode != SHARDGRAD__V1__MODE__MODE_SYNC && request->mode != SHARDGRAD__V1__MODE__MODE_ASYNC &&
+        request->mode != SHARDGRAD__V1__MODE__MODE_SSP)
+        return sg_error_set(err, SG_INVALID, "mode %d is unknown to ps %" PRIu32 ": run the same version everywhere",
+                            (int)request->mode, store->options.ps);
+    way->mode = request->mode == SHARDGRAD__V1__MODE__MODE_SYNC ? SG_MODE_SYNC : SG_MODE_ASYNC;
+    way->backup_workers = request->backup_workers < SG_MAX_WORKERS ? request->backup_workers : SG_MAX_WORKERS;
+    if (!sg_rule_from_name(request->rule, &way->rule))
+        return sg_error_set(err, SG_INVALID,
+                            "update rule '%.40s' is unknown to ps %" PRIu32 ": run the same version everywhere",
+                            request->rule, store->options.ps);
+    return SG_OK;
+}
+
+/* Slots of another rule are made anew with the values. What is freed may be large: without the slice's lock. */
+static void renew_slice(sg_store *store, sg_store_slice *slice, bool other_rule)
+{
+    float *slots[SG_UPDATE_MAX_SLOTS] = {NULL};
+    pthread_mutex_lock(&slice->mutex);
+    sg_store_renew_round(store, slice);
+    if (other_rule) {
+        memcpy(slots, slice->slots, sizeof slots);
+        memset(slice->slots, 0, sizeof slots);
+    }
+    pthread_mutex_unlock(&slice->mutex);
+    for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++)
+        free(slots[i]);
+}
+
+/* A generation begins that goes another way: what there is of slices is empty. */
+static sg_status renew(sg_store *store, const sg_store_way *before, const Shardgrad__V1__PsDeclareRequest *request,
+                       sg_error *err)
+{
+    const sg_store_way now = way_of_now(store);
+    const bool other_rule = now.rule != before->rule;
+    sg_status status = check_same(store, request, err);
+    if (status != SG_OK || (now.mode == before->mode && !other_rule && now.backup_workers == before->backup_workers))
+        return status;
+    if (store->committed || store->attempt != 0)
+        return sg_error_set(err, SG_INVALID, "another mode or rule is declared while there are values");
+    for (uint32_t i = 0; i < store->plan->n_variables; i++) {
+        if (!store->variables[i].average)
+            atomic_store(&store->variables[i].rule, (int)now.rule);
+    }
+    store->slot_bytes = 0;
+    for (uint32_t i = 0; i < store->n_slices; i++) {
+        renew_slice(store, &store->slices[i], other_rule);
+        store->slot_bytes += store->slices[i].n_elems * sizeof(float) * sg_store_n_slots(&store->slices[i]);
+    }
+    return SG_OK;
+}
+
+sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)
+{
+    const sg_store_way before = way_of_now(store);
+    sg_store_way way;
+    sg_status status = read_way(store, request, &way, err);
+    if (status != SG_OK)
+        return status;
+    set_way(store, &way);
+    status = store->plan ? renew(store, &before, request, err) : make_variables(store, request, err);
+    if (status != SG_OK)
+        set_way(store, &before);
     return status;
 }

@@ -77,9 +77,8 @@ static void empty_slice(sg_store *store, sg_store_slice *slice)
     slice->n_parts = slice->parts_capacity = 0;
     slice->n_applied = slice->opened_ms = slice->mark = 0;
     sg_store_cut_free(slice);
-    sg_round_deinit(&slice->round);
-    sg_round_init(&slice->round, store->options.mode == SG_MODE_ASYNC);
-    slice->round.backup = (uint32_t)store->options.backup_workers;
+    slice->uncounted = 0;
+    sg_store_renew_round(store, slice);
     for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++) {
         if (slice->slots[i])
             memset(slice->slots[i], 0, slice->n_elems * sizeof(float));

@@ -41,8 +41,8 @@
 
 typedef struct sg_store_variable {
     char *name;
-    bool frozen;
-    sg_rule rule;
+    bool frozen, average;
+    _Atomic int rule; /* of now; a generation may bring another one */
     float lr_multiplier, decay_multiplier;
 } sg_store_variable;
 
@@ -98,7 +98,8 @@ typedef struct sg_store_slice {
     /* Touched only by the thread that closes a round (round.closing); slots are made, under mutex, before the first
      * initial values are stored. */
     float *slots[SG_UPDATE_MAX_SLOTS];
-    uint64_t n_applied; /* async: applications of the rule */
+    uint64_t n_applied; /* applications of the rule */
+    uint64_t uncounted; /* sync: the version of which none had been applied yet; 0, or where another rule began */
 } sg_store_slice;
 
 /* Where the focus of a group was last: every slice of the group before `place` has all that `step` needs. */
@@ -118,18 +119,32 @@ typedef struct sg_store_worker {
     char *address;        /* for messages; may be NULL */
 } sg_store_worker;
 
+/* How rounds close, and what they do. */
+typedef struct sg_store_way {
+    sg_mode mode; /* sync or async */
+    sg_rule rule;
+    uint64_t backup_workers;
+} sg_store_way;
+
 struct sg_store {
     sg_store_options options; /* immutable */
     sg_pool *pool;
+    /* The way of now: changed under `lock`, while there are no values. Read anywhere: who was let in before finds out
+     * by `admission` that it is none of its business any more. */
+    _Atomic int mode, rule;
 
     pthread_rwlock_t lock;                /* guards what follows, up to the next blank line */
     uint64_t life, sequence;              /* of the newest order that was applied or refused for good */
     sg_error order_result;                /* what was said to it, for when it comes again */
     uint64_t generation;                  /* 0: none yet */
+    uint64_t backup_workers;              /* of the way of now */
     char why[SG_ERROR_MESSAGE_BYTES / 2]; /* it began; "": not told */
     struct {
         enum { SG_STORE_LOAD_NONE, SG_STORE_LOAD_UNDER_WAY, SG_STORE_LOAD_ENDED } state;
         sg_store_load what;
+        uint64_t steps[SG_STORE_MAX_GROUPS]; /* [n_steps] at which the slices of each group go on; none: at their own */
+        size_t n_steps;
+        bool fresh_slots;
         sg_error result;
     } load;
     sg_plan *plan; /* this and the next five: immutable once set by declare */
@@ -183,6 +198,21 @@ struct sg_store {
     sg_log_pace refused_pace;
 };
 
+static inline bool sg_store_is_sync(const sg_store *store)
+{
+    return atomic_load_explicit(&store->mode, memory_order_relaxed) == SG_MODE_SYNC;
+}
+
+static inline sg_rule sg_store_variable_rule(const sg_store_variable *variable)
+{
+    return (sg_rule)atomic_load_explicit(&variable->rule, memory_order_relaxed);
+}
+
+static inline sg_rule sg_store_rule(const sg_store *store)
+{
+    return (sg_rule)atomic_load_explicit(&store->rule, memory_order_relaxed);
+}
+
 /* --- store.c --- */
 
 /* Under store.lock, when one was let in or fenced: counts store.live anew. */
@@ -226,6 +256,8 @@ SG_MUST_USE sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V
 void sg_store_free_variables(sg_store *store);
 /* Slots that the slice needs. */
 size_t sg_store_n_slots(const sg_store_slice *slice);
+/* Under the slice's mutex, or before anybody knows it: its rounds begin anew, in the way of now. */
+void sg_store_renew_round(const sg_store *store, sg_store_slice *slice);
 
 /* --- store_initialize.c, parts of orders: under store.lock, for writing --- */
 

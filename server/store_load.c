@@ -19,7 +19,16 @@ sg_status sg_store_load_order(sg_store *store, const Shardgrad__V1__Load *order,
         store->committed = store->load.result.code == SG_OK;
         return store->committed ? SG_OK : sg_error_set(err, store->load.result.code, "%s", store->load.result.message);
     }
+    if (order->n_steps != 0 && (order->n_steps != store->plan->n_groups || order->n_steps > SG_STORE_MAX_GROUPS))
+        return sg_error_set(err, SG_INVALID, "a checkpoint is to be loaded at %zu steps, want %" PRIu32 " or none",
+                            order->n_steps, store->plan->n_groups);
     *starts = store->load.state == SG_STORE_LOAD_NONE;
+    if (*starts) {
+        store->load.n_steps = order->n_steps;
+        for (size_t i = 0; i < order->n_steps; i++)
+            store->load.steps[i] = order->steps[i];
+        store->load.fresh_slots = order->fresh_slots;
+    }
     if (*starts)
         store->load.what = (sg_store_load){
             .generation = store->generation, .set_iteration = order->iteration, .set_generation = order->generation};
@@ -77,13 +86,18 @@ static sg_status filling_make(sg_store *store, const sg_store_slice *slice, fill
 }
 
 /* Under store.lock, of the right generation. What the slice had goes into the filling. */
-static void put(sg_store_slice *slice, filling *f)
+static void put(const sg_store *store, sg_store_slice *slice, filling *f)
 {
+    if (store->load.n_steps > 0 && !slice->variable->frozen)
+        f->version->step = store->load.steps[slice->group];
+    if (store->load.fresh_slots)
+        f->n_applied = 0;
     pthread_mutex_lock(&slice->mutex);
     sg_version *newest = slice->newest;
     slice->newest = f->version;
     slice->round.step = f->version->step;
     slice->n_applied = f->n_applied;
+    slice->uncounted = f->version->step - f->n_applied;
     if (!slice->spare) {
         slice->spare = f->spare;
         f->spare = NULL;
@@ -97,6 +111,15 @@ static void put(sg_store_slice *slice, filling *f)
     pthread_mutex_unlock(&slice->mutex);
 }
 
+/* Are there slots to be read? Else they stay zeros. */
+static bool has_slots(sg_store *store, uint64_t generation)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    bool has = store->generation != generation || !store->load.fresh_slots;
+    pthread_rwlock_unlock(&store->lock);
+    return has;
+}
+
 sg_status sg_store_fill(sg_store *store, uint64_t generation, uint32_t place, sg_store_read_fn read, void *user,
                         sg_error *err)
 {
@@ -106,13 +129,16 @@ sg_status sg_store_fill(sg_store *store, uint64_t generation, uint32_t place, sg
     filling f = {.n_slots = 0};
     sg_status status = filling_make(store, slice, &f, err);
     sg_store_cut_reserve(store, slice);
+    const size_t n_read = has_slots(store, generation) ? f.n_slots : 0;
     if (status == SG_OK)
         status = read(user, planned->variable, planned->first_elem, planned->n_elems, f.version->values, f.slots,
-                      f.n_slots, &f.version->step, &f.n_applied, err);
+                      n_read, &f.version->step, &f.n_applied, err);
+    for (size_t i = n_read; i < f.n_slots && status == SG_OK; i++)
+        memset(f.slots[i], 0, slice->n_elems * sizeof(float));
     if (status == SG_OK) {
         pthread_rwlock_rdlock(&store->lock);
         if (store->generation == generation && !store->beginning)
-            put(slice, &f);
+            put(store, slice, &f);
         else
             status = sg_error_set(err, SG_ROLLED_BACK, "generation %" PRIu64 " has passed", generation);
         pthread_rwlock_unlock(&store->lock);

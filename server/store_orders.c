@@ -212,7 +212,7 @@ static void excuse_step(sg_store *store, uint64_t now_ms, uint32_t worker, const
 
 static void follow_excuse(sg_store *store, uint64_t now_ms, const Shardgrad__V1__Excuse *order)
 {
-    if (store->options.mode == SG_MODE_SYNC) { /* in async mode no round waits for anybody */
+    if (sg_store_is_sync(store)) { /* in async mode no round waits for anybody */
         for (size_t i = 0; i < order->n_steps; i++)
             excuse_step(store, now_ms, order->worker, order->steps[i]);
     }
@@ -292,7 +292,7 @@ void sg_store_acknowledge(sg_store *store, const Shardgrad__V1__OrderRequest *re
     uint32_t places[SG_STORE_MAX_GROUPS] = {0}; /* 1 + where it is in the list */
     shardgrad__v1__order_response__init(&a->response);
     a->response.lacking = a->list;
-    if (request->order_case != SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE || store->options.mode != SG_MODE_SYNC)
+    if (request->order_case != SHARDGRAD__V1__ORDER_REQUEST__ORDER_EXCUSE || !sg_store_is_sync(store))
         return;
     pthread_rwlock_rdlock(&store->lock);
     for (uint32_t i = 0; i < store->n_slices; i++) {

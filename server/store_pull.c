@@ -77,7 +77,7 @@ static void give_version(sg_store_parked *pull, size_t i, sg_version *version, u
 
 sg_store_waiter *sg_store_satisfy_waiters(const sg_store *store, sg_store_slice *slice)
 {
-    const bool async = store->options.mode == SG_MODE_ASYNC;
+    const bool async = !sg_store_is_sync(store);
     sg_store_waiter *satisfied = NULL;
     for (sg_store_waiter *waiter = slice->waiters, *next; waiter; waiter = next) {
         next = waiter->next;

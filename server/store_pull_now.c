@@ -7,7 +7,7 @@ sg_version *sg_store_find_version(const sg_store *store, const sg_store_slice *s
         return NULL; /* a generation has just begun */
     if (slice->variable->frozen || wanted == slice->newest->step)
         return slice->newest;
-    if (store->options.mode == SG_MODE_ASYNC)
+    if (!sg_store_is_sync(store))
         return wanted <= slice->newest->step ? slice->newest : NULL;
     sg_version *version = slice->older;
     while (version && version->step != wanted)

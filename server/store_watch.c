@@ -47,7 +47,7 @@ void sg_store_describe_wait(sg_store *store, sg_store_slice *slice, uint64_t wan
         name_workers(store, &missing, who, sizeof who);
     if (known)
         snprintf(out, out_bytes, "waiting for %s, group %" PRIu32 ", step %" PRIu64, who, slice->group, step);
-    else if (store->options.mode == SG_MODE_ASYNC)
+    else if (!sg_store_is_sync(store))
         snprintf(out, out_bytes, "waiting for a push, group %" PRIu32 ", version %" PRIu64, slice->group, wanted);
     else
         snprintf(out, out_bytes, "waiting for the first push, group %" PRIu32 ", step %" PRIu64, slice->group, step);

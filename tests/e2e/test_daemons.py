@@ -91,7 +91,7 @@ def status_shows_ps_workers_and_who_is_waited_for(case):
     check(isinstance(facts["ps"][0]["report"]["waiting_for"], list), f"who is waited for: {facts}")
     contains(case.shardgrad("set", "update.learning_rate=0.01", "update.momentum=0.5", config).out,
              r"set 2 is in force from step \d+", "new hyper-parameters")
-    contains(case.shardgrad("set", "update.mode=async", config, code=78).err, "cannot be changed while", "mode")
+    contains(case.shardgrad("set", "update.mode=async", config, code=78).err, "only in a job that makes checkpoints", "mode")
     address = re.search(r"(?m)^0 +(127\.0\.0\.1:\d+)", text)[1]
     contains(case.shardgrad("status", "--coordinator", address).out, "job e2e", "status by address")
     for process in (worker, second):

@@ -490,9 +490,12 @@ const Shardgrad__V1__Cut *rig_cut(const rig *r)
 
 void rig_report_saved(rig *r)
 {
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    rig_ordered(r, 0, SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT, &order);
+    cr_assert(order != NULL, "nothing was cut");
     for (uint32_t ps = 0; ps < r->config->ps.n; ps++) {
         shardgrad__v1__save_report__init(&r->saved[ps]);
-        r->saved[ps].generation = 1;
+        r->saved[ps].generation = order->header->generation;
         r->saved[ps].number = rig_cut(r)->number;
         r->saved[ps].bytes = 100 + ps;
         r->saved[ps].header_crc32c = 7 + ps;

@@ -85,7 +85,8 @@ Test(coordinator_hyper, a_repeat_of_a_request_changes_nothing_and_gets_the_same_
 Test(coordinator_hyper, what_cannot_be_changed_is_refused_with_what_to_do)
 {
     begin("update.mode=sync");
-    rig_failed(rig_set(&r, 7, "update.mode", "async"), SG_CONFIG, "update.mode cannot be changed while the job runs");
+    rig_failed(rig_set(&r, 7, "train.batch", "64"), SG_CONFIG, "train.batch cannot be changed while the job runs");
+    rig_failed(rig_set(&r, 7, "update.mode", "async"), SG_CONFIG, "only in a job that makes checkpoints");
     rig_failed(rig_set(&r, 7, "update.momentun", "1"), SG_CONFIG, "did you mean update.momentum?");
     rig_failed(rig_set(&r, 7, "update.momentum", "1.5"), SG_CONFIG, "update.momentum");
     rig_failed(rig_set(&r, 7, "update.schedule", "cosine"), SG_CONFIG, "decay_steps");

@@ -9,7 +9,7 @@
 #include "worker/cli/commands.h"
 #include "worker/cli/status_query.h"
 
-#define WAIT_MS 60000u
+#define WAIT_MS 120000u /* steps that were begun may have to close, and two checkpoints be made */
 
 /* `settings` as KEY=VALUE; the keys are freed by the caller. */
 static void fill(const sg_arguments *a, char *keys[], Shardgrad__V1__Setting settings[], Shardgrad__V1__Setting *list[])
@@ -26,6 +26,9 @@ static void fill(const sg_arguments *a, char *keys[], Shardgrad__V1__Setting set
 
 static void print(const Shardgrad__V1__SetResponse *response)
 {
+    if (response->generation != 0)
+        printf("generation %" PRIu64 " has begun at iteration %" PRIu64 "%s; ", response->generation,
+               response->iteration, response->fresh_slots ? ", with the slots of the rule at zero" : "");
     printf("hyper-parameter set %" PRIu64 " is in force", response->number);
     for (size_t group = 0; group < response->n_steps; group++) {
         if (response->n_steps > 1)
@@ -34,6 +37,11 @@ static void print(const Shardgrad__V1__SetResponse *response)
             printf(" from step %" PRIu64, response->steps[group]);
     }
     printf(" (set 1 is what the job began with)\n");
+}
+
+static void tell(const char *text)
+{
+    fprintf(stderr, "shardgrad set: %s\n", text);
 }
 
 /* The same request until it is answered: it changes things once. */
@@ -49,7 +57,7 @@ static sg_status set(const sg_arguments *a, sg_status_query *query, sg_error *er
     ProtobufCMessage *reply;
     const sg_status status =
         sg_status_query_call_until(query, "/shardgrad.v1.CoordinatorService/Set", &request.base,
-                                   &shardgrad__v1__set_response__descriptor, WAIT_MS, NULL, &reply, err);
+                                   &shardgrad__v1__set_response__descriptor, WAIT_MS, tell, &reply, err);
     for (size_t i = 0; i < a->n_settings; i++)
         free(keys[i]);
     if (status != SG_OK)
@@ -71,7 +79,11 @@ int sg_set_main(int argc, char **argv)
             "Changes hyper-parameters of a running job, such as update.learning_rate=0.01, all at once, and says\n"
             "which step is the first that has them. The cluster file stays as it is. These can be changed:\n"
             "  update.learning_rate  update.momentum  update.beta1  update.beta2  update.epsilon\n"
-            "  update.weight_decay  update.schedule  update.warmup_steps  update.decay_steps  update.decay_factor",
+            "  update.weight_decay  update.schedule  update.warmup_steps  update.decay_steps  update.decay_factor\n"
+            "and, where the job makes checkpoints, its mode and rule:\n"
+            "  update.mode  update.staleness  update.backup_workers  update.rule\n"
+            "Steps that were begun close then, a checkpoint is cut, and all go on from it in a new generation; slots\n"
+            "that mean nothing to the new rule begin at zero. What was set holds when the job is started again.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
         .flags_help = SG_ARGUMENTS_FLAGS_OF_A_JOB,

@@ -88,8 +88,7 @@ struct sg_client {
     sg_config *config;
     char *coordinator; /* NULL: as the config says */
     uint32_t worker;
-    sg_mode mode;
-    bool sync, check_finite;
+    bool check_finite;
     uint64_t start_timeout_ms;
     sg_security *security;
     sg_rpc_client *control, *data;

@@ -152,10 +152,6 @@ static sg_status join(sg_client *client, const sg_client_options *options, sg_er
         withdraw(client);
     if (status != SG_OK)
         return status;
-    sg_session_facts facts;
-    sg_session_facts_get(client->session, &facts);
-    client->mode = facts.mode;
-    client->sync = facts.mode == SG_MODE_SYNC;
     return sg_transport_connect(client, err);
 }
 

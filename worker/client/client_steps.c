@@ -25,9 +25,8 @@ static sg_op *op_of_group(sg_client *client, uint64_t task, uint32_t group)
 
 sg_op *sg_client_pull_begin(sg_client *client, uint32_t group, uint64_t version, const uint32_t *slices, size_t n)
 {
-    return op_of_group(
-        client, sg_session_pull(client->session, sg_clock_ms(), UINT64_MAX, client->sync ? version : 0, slices, n),
-        group);
+    const uint64_t wanted = sg_session_mode(client->session) == SG_MODE_SYNC ? version : 0;
+    return op_of_group(client, sg_session_pull(client->session, sg_clock_ms(), UINT64_MAX, wanted, slices, n), group);
 }
 
 sg_status sg_client_push_begin(sg_client *client, sg_client_push_fn push, const sg_step *step, uint64_t weight,
@@ -65,7 +64,7 @@ sg_status sg_client_step_check(sg_client *client, const sg_step *step, sg_error 
 static sg_status before_await(sg_client *client, const sg_step *step, sg_error *err)
 {
     sg_status status = group_check(client, step, err);
-    const bool values_later = step->values_later && client->mode != SG_MODE_SSP;
+    const bool values_later = step->values_later && sg_session_mode(client->session) != SG_MODE_SSP;
     while (status == SG_OK && !values_later && client->groups[step->group].n_moving > 0) {
         pthread_cond_wait(&client->changed, &client->mutex);
         status = group_check(client, step, err);

@@ -387,6 +387,11 @@ void sg_session_facts_get(const sg_session *session, sg_session_facts *facts)
     facts->mode = (sg_mode)session->hello->mode;
 }
 
+sg_mode sg_session_mode(const sg_session *session)
+{
+    return session->hello == NULL ? SG_MODE_SYNC : (sg_mode)session->hello->mode;
+}
+
 const char *sg_session_ps_address(const sg_session *session, uint32_t ps)
 {
     SG_ASSERT(ps < session->n_ps);

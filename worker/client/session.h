@@ -168,6 +168,8 @@ typedef struct sg_session_facts {
     bool draining;
 } sg_session_facts;
 void sg_session_facts_get(const sg_session *session, sg_session_facts *facts);
+/* Of the generation that it is in; SYNC before it has joined. */
+sg_mode sg_session_mode(const sg_session *session);
 const char *sg_session_ps_address(const sg_session *session, uint32_t ps);
 const sg_plan *sg_session_plan(const sg_session *session); /* NULL before declare */
 /* Version that was pulled for every trained slice of the group (async: the lowest of them); UINT64_MAX: none. */

@@ -163,16 +163,14 @@ void sg_session_fence(sg_session *session, const char *text)
 
 /* --- coming again ---------------------------------------------------------------------------------------------- */
 
-/* The plan, and what the owner was told of the job, stay. */
+/* The plan stays. (The mode need not: it is that of the generation.) */
 static const char *difference(const Shardgrad__V1__HelloResponse *old, const Shardgrad__V1__HelloResponse *new)
 {
     if (new->n_ps_addresses != old->n_ps_addresses)
         return "number of ps";
     if (new->slice_bytes != old->slice_bytes)
         return "slice_bytes";
-    if (new->message_bytes != old->message_bytes)
-        return "message_bytes";
-    return new->mode == old->mode ? NULL : "mode";
+    return new->message_bytes == old->message_bytes ? NULL : "message_bytes";
 }
 
 static void peers_renew(sg_session *session, uint64_t now_ms)
@@ -210,8 +208,8 @@ void sg_session_back_joined(sg_session *session, uint64_t now_ms, const Shardgra
     session->heartbeat_ms = now_ms + hello->lease_ms / 3;
     session->after = 0;
     sg_session_log(session, SG_LOG_INFO, "joined_again",
-                   "worker=%" PRIu32 " incarnation=%" PRIx64 " generation=%" PRIu64, session->worker,
-                   hello->incarnation, hello->generation);
+                   "worker=%" PRIu32 " incarnation=%" PRIx64 " generation=%" PRIu64 " mode=%s", session->worker,
+                   hello->incarnation, hello->generation, sg_mode_name((sg_mode)hello->mode));
     session->back = session->declared == NULL ? SG_SESSION_STANDS : SG_SESSION_BACK_DECLARE;
     sg_session_task *task = sg_session_back_task(session);
     if (task != NULL)

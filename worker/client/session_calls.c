@@ -201,6 +201,8 @@ static void repeat_answered(sg_session *session, sg_session_request *request, ui
     if (request->not_before_ms > now_ms)
         sg_session_due(session, request->not_before_ms);
     waiting_note(session, request, true, text);
+    if (request->method == SG_SESSION_TICKET)
+        sg_session_ticket_renew(session, request);
 }
 
 /* Whether this refusal, heard by this request, is the end of the session and not of its task alone. A ticket that is

@@ -439,6 +439,8 @@ bool sg_session_is_ssp(const sg_session *session);
 void sg_session_ticket_offer(sg_session *session, uint64_t now_ms, uint32_t group);
 /* The ticket of this step, if it was given; NULL if not. */
 sg_session_held *sg_session_held_find(sg_session *session, uint32_t group, uint64_t step);
+/* A request for a ticket that is to be repeated, because it was told to wait: with what was finished meanwhile. */
+void sg_session_ticket_renew(sg_session *session, sg_session_request *request);
 /* Asks for the next ticket with a push to ps 0, where one may be asked for; false: none may. */
 bool sg_session_ticket_ride(sg_session *session, uint32_t group, Shardgrad__V1__TicketRequest *request);
 /* What came with the answer to it; NULL: nothing. */

@@ -73,6 +73,14 @@ static void ticket_ask(sg_session *session, uint32_t index)
     group->asking->group = index;
 }
 
+void sg_session_ticket_renew(sg_session *session, sg_session_request *request)
+{
+    Shardgrad__V1__TicketRequest renewed;
+    ticket_request_fill(session, request->group, &renewed);
+    sg_session_message_unref(request->message);
+    request->message = sg_session_message_copy(session, &renewed.base);
+}
+
 bool sg_session_ticket_ride(sg_session *session, uint32_t index, Shardgrad__V1__TicketRequest *request)
 {
     if (!may_ask(session, &session->groups[index]))

@@ -1,0 +1,324 @@
+/* server/coordinator_change.c - a change of mode or rule while the job runs: no step is begun any more, those that were
+ * close, a checkpoint is cut, and a generation begins from it with the new configuration. Its first checkpoint is made
+ * before it hands out a step, and only then is the change in force: so it holds for a coordinator that is started anew,
+ * too, which finds it in the manifest.
+ *
+ * Until the first of the two is complete nothing has happened, and whatever comes between makes an end of the change;
+ * from then on it stands, whatever comes. */
+#include <stdlib.h>
+
+#include "kernels/update.h"
+#include "server/coordinator_internal.h"
+
+/* Sync: so far behind, a group of an iteration that was begun is on its way; one that is farther behind is stepped when
+ * its trainer likes. */
+#define NEAR_ITERATIONS 2u
+
+/* --- may it be? ------------------------------------------------------------------------------------------------- */
+
+bool sg_coordinator_change_needed(const sg_config *from, const sg_config *to)
+{
+    const bool ssp = to->update.mode == SG_MODE_SSP, sync = to->update.mode == SG_MODE_SYNC;
+    return from->update.mode != to->update.mode || from->update.rule != to->update.rule ||
+           (ssp && from->update.staleness != to->update.staleness) ||
+           (sync && from->update.backup_workers != to->update.backup_workers);
+}
+
+static sg_status check_mode(const sg_coordinator *c, const sg_config *to, sg_error *err)
+{
+    const bool sync = to->update.mode == SG_MODE_SYNC;
+    if ((to->update.rule == SG_RULE_AVERAGE) != (c->config->update.rule == SG_RULE_AVERAGE))
+        return sg_error_set(err, SG_CONFIG,
+                            "update.rule: average takes values and the others take gradients, and what the workers of "
+                            "this job push is not changed by it: start another job");
+    if (sync && to->update.backup_workers >= to->workers)
+        return sg_error_set(err, SG_CONFIG,
+                            "update.backup_workers is %" PRIu64 " and workers is %" PRIu64
+                            ": wanted fewer, so that a step waits for somebody",
+                            to->update.backup_workers, to->workers);
+    if (!sync && to->on_worker_loss == SG_WORKER_LOSS_WAIT)
+        return sg_error_set(err, SG_CONFIG,
+                            "update.mode: no step of mode %s waits for a lost worker, and on_worker_loss is wait: the "
+                            "job was started for sync alone",
+                            sg_mode_name(to->update.mode));
+    for (uint32_t group = 0; group < c->n_groups && to->update.mode == SG_MODE_SSP; group++) {
+        if (c->groups[group].every > 1)
+            return sg_error_set(err, SG_CONFIG,
+                                "update.mode: group %" PRIu32 " steps once in %" PRIu64
+                                " iterations, which ssp does not know: use sync or async",
+                                group, c->groups[group].every);
+    }
+    return SG_OK;
+}
+
+static bool is_running(const sg_coordinator *c)
+{
+    return c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && c->save.complete;
+}
+
+sg_status sg_coordinator_change_check(const sg_coordinator *c, const sg_config *to, sg_error *err)
+{
+    if (!sg_coordinator_save_due(c))
+        return sg_error_set(err, SG_CONFIG,
+                            "update.mode and update.rule can be changed only in a job that makes checkpoints: set "
+                            "checkpoint.dir, or end the job, change the cluster file, and start it again");
+    if (c->drain.on)
+        return sg_error_set(err, SG_STOPPED, "the job is about to end: nothing is changed any more");
+    if (sg_coordinator_generation_recovers(c))
+        return sg_error_set(err, SG_WAITING, "the job goes back to its newest checkpoint first (%.300s): ask again",
+                            c->why);
+    if (!is_running(c))
+        return sg_error_set(err, SG_NOT_READY,
+                            "training has not begun: start the job with another mode or rule, or ask again later");
+    return check_mode(c, to, err);
+}
+
+/* --- its stages ------------------------------------------------------------------------------------------------- */
+
+/* "update.mode is async, update.rule is adam"; returns out. */
+static const char *describe(const sg_coordinator *c, const sg_config *to, char out[SG_COORDINATOR_TEXT_BYTES])
+{
+    const sg_config *from = c->config;
+    char mode[64] = "", rule[64] = "";
+    if (from->update.mode != to->update.mode || from->update.rule == to->update.rule)
+        snprintf(mode, sizeof mode, "update.mode is %s", sg_mode_name(to->update.mode));
+    if (from->update.rule != to->update.rule)
+        snprintf(rule, sizeof rule, "update.rule is %s", sg_rule_name(to->update.rule));
+    snprintf(out, SG_COORDINATOR_TEXT_BYTES, "%s%s%s from now on", mode, mode[0] && rule[0] ? ", " : "", rule);
+    return out;
+}
+
+uint64_t sg_coordinator_change_begin(sg_coordinator *c, const sg_coordinator_hyper *take)
+{
+    char text[SG_COORDINATOR_TEXT_BYTES], quoted[2 * SG_COORDINATOR_TEXT_BYTES];
+    c->change = (sg_coordinator_change){
+        .phase = SG_COORDINATOR_CHANGE_HALTING, .since_ms = c->now_ms, .number = c->n_hypers + 1, .to = *take};
+    sg_coordinator_log(c, SG_LOG_INFO, "changing", "hyper=%" PRIu64 " iteration=%" PRIu64 " to=%s", c->change.number,
+                       c->frozen, sg_log_quote(describe(c, take->config, text), quoted, sizeof quoted));
+    return c->change.number;
+}
+
+uint64_t sg_coordinator_change_find(const sg_coordinator *c, uint64_t request)
+{
+    return c->change.phase == SG_COORDINATOR_CHANGE_HALTING && c->change.to.request == request ? c->change.number : 0;
+}
+
+bool sg_coordinator_change_under_way(const sg_coordinator *c)
+{
+    return c->change.phase != SG_COORDINATOR_CHANGE_NONE;
+}
+
+bool sg_coordinator_change_is_safe(const sg_coordinator *c)
+{
+    return c->change.phase != SG_COORDINATOR_CHANGE_SAVING;
+}
+
+bool sg_coordinator_change_halts(const sg_coordinator *c)
+{
+    return c->change.phase == SG_COORDINATOR_CHANGE_HALTING;
+}
+
+/* Nothing has come of it. */
+static void give_up(sg_coordinator *c, sg_status status, const char *why)
+{
+    char quoted[2 * SG_ERROR_MESSAGE_BYTES];
+    sg_coordinator_log(c, SG_LOG_WARN, "not_changed", "hyper=%" PRIu64 " status=%s reason=%s", c->change.number,
+                       sg_status_name(status), sg_log_quote(why, quoted, sizeof quoted));
+    sg_coordinator_hyper_free(&c->change.to);
+    const uint64_t number = c->change.number;
+    c->change = (sg_coordinator_change){.phase = SG_COORDINATOR_CHANGE_NONE};
+    sg_coordinator_parked *call = TAILQ_FIRST(&c->parked);
+    while (call != NULL) {
+        sg_coordinator_parked *next = TAILQ_NEXT(call, link);
+        if (call->kind == SG_COORDINATOR_PARKED_SET && call->hyper == number) {
+            sg_coordinator_fail(c, call->call, status, "%s", why);
+            sg_coordinator_unpark(c, call);
+        }
+        call = next;
+    }
+}
+
+void sg_coordinator_change_interrupt(sg_coordinator *c, sg_status status, const char *why)
+{
+    if (c->change.phase == SG_COORDINATOR_CHANGE_HALTING)
+        give_up(c, status, why);
+}
+
+void sg_coordinator_change_deinit(sg_coordinator *c)
+{
+    if (c->change.phase == SG_COORDINATOR_CHANGE_HALTING || c->change.phase == SG_COORDINATOR_CHANGE_BEGINNING)
+        sg_coordinator_hyper_free(&c->change.to);
+}
+
+/* --- what was begun closes -------------------------------------------------------------------------------------- */
+
+static bool any_member(const sg_coordinator *c)
+{
+    return sg_coordinator_losses_held(c) || sg_coordinator_members_any(c);
+}
+
+/* Sync: a step of an iteration that was begun in another group, and is about to be asked for. */
+static bool lags(const sg_coordinator *c, uint32_t index)
+{
+    const sg_coordinator_group *group = &c->groups[index];
+    const uint64_t from = group->next_step > 0 ? group->last_iteration + 1 : 0;
+    const uint64_t next = sg_coordinator_steps_iteration(c, index, from);
+    return next < c->frozen && c->frozen - next <= NEAR_ITERATIONS;
+}
+
+/* Async: it has tickets that it has not said to have finished. Who asks for no more has. */
+static bool has_unfinished(const sg_coordinator *c, uint32_t index)
+{
+    const sg_coordinator_worker *worker = &c->workers[index];
+    if (worker->state != SG_COORDINATOR_WORKER_JOINED || worker->groups == NULL || worker->resting)
+        return false;
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        if (worker->groups[group].finished < worker->groups[group].granted)
+            return true;
+    }
+    return false;
+}
+
+/* n_workers: nobody. */
+static uint32_t first_unfinished(const sg_coordinator *c)
+{
+    uint32_t i = 0;
+    while (i < c->n_workers && !has_unfinished(c, i))
+        i++;
+    return i;
+}
+
+/* Is all begun that belongs to iterations that were begun? Async: and finished. Sync: the ps see to that. */
+static bool is_quiet(const sg_coordinator *c)
+{
+    if (sg_coordinator_is_async(c))
+        return !sg_coordinator_losses_held(c) && first_unfinished(c) == c->n_workers;
+    const bool waits = any_member(c) && c->now_ms - c->change.since_ms < c->config->lease_ms;
+    for (uint32_t group = 0; group < c->n_groups && waits; group++) {
+        if (lags(c, group))
+            return false;
+    }
+    return true;
+}
+
+bool sg_coordinator_change_saves(const sg_coordinator *c)
+{
+    return sg_coordinator_change_halts(c) && (c->change.quiet || is_quiet(c));
+}
+
+bool sg_coordinator_change_opens(const sg_coordinator *c, uint64_t iteration)
+{
+    return c->change.phase == SG_COORDINATOR_CHANGE_NONE || (!c->change.quiet && iteration < c->frozen);
+}
+
+bool sg_coordinator_change_hurries(const sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    return sg_coordinator_change_halts(c) && sg_coordinator_is_async(c) && call->kind == SG_COORDINATOR_PARKED_TICKET &&
+           has_unfinished(c, call->worker);
+}
+
+const char *sg_coordinator_change_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    if (!sg_coordinator_change_under_way(c))
+        return NULL;
+    const uint32_t worker = sg_coordinator_is_async(c) ? first_unfinished(c) : c->n_workers;
+    if (sg_coordinator_change_halts(c) && worker < c->n_workers)
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to finish its step, before update.mode or rule changes",
+                 sg_coordinator_worker_name(c, worker, name));
+    else if (c->save.phase != SG_COORDINATOR_SAVE_IDLE)
+        sg_coordinator_save_waits_for(c, out);
+    else
+        snprintf(out, SG_ERROR_MESSAGE_BYTES,
+                 "waiting for steps that were begun to close, before update.mode or rule changes");
+    return out;
+}
+
+/* --- the generation --------------------------------------------------------------------------------------------- */
+
+void sg_coordinator_change_enter(sg_coordinator *c)
+{
+    if (c->change.phase == SG_COORDINATOR_CHANGE_BEGINNING) {
+        sg_coordinator_hyper_append(c, &c->change.to);
+        c->change.phase = SG_COORDINATOR_CHANGE_SAVING;
+    }
+    c->config = sg_coordinator_hyper_config(c);
+}
+
+/* The set that the generation to come has. */
+static const sg_coordinator_hyper *target(const sg_coordinator *c)
+{
+    return c->change.phase == SG_COORDINATOR_CHANGE_BEGINNING ? &c->change.to : &c->hypers[c->in_force - 1];
+}
+
+bool sg_coordinator_change_fits(const sg_coordinator *c, const char *rule)
+{
+    const sg_coordinator_hyper *hyper = target(c);
+    uint32_t i = 0;
+    while (i < hyper->n_changes && strcmp(hyper->changes[i].key, "update.rule") != 0)
+        i++;
+    return i < hyper->n_changes || strcmp(rule, sg_rule_name(hyper->config->update.rule)) == 0;
+}
+
+void sg_coordinator_change_entered(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
+{
+    sg_rule rule = c->config->update.rule;
+    const bool is_rule = manifest != NULL && sg_rule_from_name(manifest->rule, &rule);
+    const bool was_async = manifest != NULL && strcmp(manifest->mode, sg_mode_name(SG_MODE_SYNC)) != 0;
+    c->fresh_slots = is_rule && !sg_update_same_slots(rule, c->config->update.rule);
+    c->sets_steps = was_async && !sg_coordinator_is_async(c);
+    if (c->change.phase != SG_COORDINATOR_CHANGE_SAVING)
+        return;
+    sg_coordinator_hyper *hyper = &c->hypers[c->change.number - 1];
+    sg_coordinator_hyper_note(c);
+    hyper->generation = c->generation;
+    hyper->iteration = c->frozen;
+    hyper->fresh_slots = c->fresh_slots && sg_update_slots(c->config->update.rule) > 0;
+    c->save.complete = false; /* no step before its first checkpoint */
+}
+
+static void begin_generation(sg_coordinator *c)
+{
+    char why[SG_COORDINATOR_TEXT_BYTES];
+    describe(c, c->change.to.config, why);
+    c->change.phase = SG_COORDINATOR_CHANGE_BEGINNING;
+    sg_coordinator_generation_next(c, 0, why);
+}
+
+/* Async: what was cut at this iteration may lack what was finished since. */
+static void make_room(sg_coordinator *c)
+{
+    if (sg_coordinator_is_async(c) && c->started && c->save.iteration == c->frozen)
+        c->frozen++;
+}
+
+bool sg_coordinator_change_advance(sg_coordinator *c)
+{
+    if (!sg_coordinator_change_halts(c))
+        return false;
+    if (!c->change.quiet) {
+        if (!is_quiet(c) || c->save.phase > SG_COORDINATOR_SAVE_MARKED)
+            return false;
+        c->change.quiet = true;
+        make_room(c);
+        return true;
+    }
+    if (c->save.phase != SG_COORDINATOR_SAVE_IDLE || !sg_coordinator_save_is_up_to_date(c))
+        return false;
+    begin_generation(c);
+    return true;
+}
+
+void sg_coordinator_change_saved(sg_coordinator *c, sg_status status, const char *message)
+{
+    char why[SG_ERROR_MESSAGE_BYTES];
+    if (c->change.phase == SG_COORDINATOR_CHANGE_SAVING) {
+        sg_coordinator_log(c, SG_LOG_INFO, "changed", "hyper=%" PRIu64 " generation=%" PRIu64 " iteration=%" PRIu64,
+                           c->change.number, c->generation, c->frozen);
+        c->change = (sg_coordinator_change){.phase = SG_COORDINATOR_CHANGE_NONE};
+    } else if (c->change.quiet && status != SG_OK) {
+        snprintf(why, sizeof why, "nothing is changed, because the checkpoint for it could not be made: %.350s",
+                 message);
+        sg_coordinator_change_interrupt(c, status, why);
+    }
+}
