@@ -46,6 +46,9 @@ void sg_checkpoint_close(sg_checkpoint *folder); /* NULL is fine */
 uint64_t sg_checkpoint_id(const sg_checkpoint *folder);
 const char *sg_checkpoint_dir(const sg_checkpoint *folder);
 const char *sg_checkpoint_job(const sg_checkpoint *folder);
+/* Whether sg_checkpoint_open made the marker of a folder that has checkpoints already: somebody must have removed it,
+ * and whose they are is not known. */
+bool sg_checkpoint_was_unmarked(const sg_checkpoint *folder);
 
 typedef struct sg_checkpoint_lock sg_checkpoint_lock;
 
@@ -81,9 +84,12 @@ typedef struct sg_checkpoint_record {
  * of this or a later generation is there, made by another coordinator: it has taken over, exit). */
 SG_MUST_USE sg_status sg_checkpoint_record_create(const sg_checkpoint *folder, const sg_checkpoint_record *record,
                                                   sg_error *err);
-/* The record of the highest generation; generation 0 if there is none. */
-SG_MUST_USE sg_status sg_checkpoint_record_highest(const sg_checkpoint *folder, sg_checkpoint_record *record,
-                                                   sg_error *err);
+/* The highest generation that has a record; 0 if none has. */
+SG_MUST_USE sg_status sg_checkpoint_recorded(const sg_checkpoint *folder, uint64_t *highest, sg_error *err);
+/* The highest generation that left anything here, a record or a set: the next one is above it. *unrecorded: the highest
+ * of which there is a set and no record, which somebody must have removed; 0: none. */
+SG_MUST_USE sg_status sg_checkpoint_last_generation(const sg_checkpoint *folder, uint64_t *last, uint64_t *unrecorded,
+                                                    sg_error *err);
 
 /* --- writing a set -------------------------------------------------------------------------------------------------
  */

@@ -64,6 +64,14 @@ static sg_checkpoint *create(const sg_disk *disk, const char *dir)
     return folder;
 }
 
+static bool is_set(void *user, const char *name)
+{
+    bool *found = user;
+    sg_checkpoint_set set;
+    *found = sg_checkpoint_set_parse(name, &set);
+    return !*found;
+}
+
 static bool has_marker(const sg_checkpoint *folder)
 {
     int file;
@@ -83,10 +91,15 @@ sg_status sg_checkpoint_open(const sg_disk *disk, const char *dir, const char *j
     int error = make_folders(disk, f->dir);
     if (error != 0)
         status = sg_disk_error(err, error, "cannot make the folder %s", f->dir);
-    if (status == SG_OK && !has_marker(f))
+    if (status == SG_OK && !has_marker(f)) {
+        (void)disk->list(disk->user, f->dir, is_set, &f->was_unmarked);
         status = make_marker(f, job, id, err);
-    if (status == SG_OK)
-        status = read_marker(f, err);
+    }
+    if (status == SG_OK && (status = read_marker(f, err)) == SG_DATA)
+        status = sg_error_prefix(err, status,
+                                 "put back a copy of the file that says whose checkpoints these are, or, if they are "
+                                 "of the job '%.100s', remove it: it is made anew",
+                                 job);
     if (status == SG_OK && strcmp(f->job, job) != 0)
         status = sg_error_set(err, SG_MISMATCH,
                               "the checkpoints in %s are of the job '%.100s', this one is '%.100s': give it a "
@@ -134,6 +147,11 @@ const char *sg_checkpoint_dir(const sg_checkpoint *folder)
 const char *sg_checkpoint_job(const sg_checkpoint *folder)
 {
     return folder->job;
+}
+
+bool sg_checkpoint_was_unmarked(const sg_checkpoint *folder)
+{
+    return folder->was_unmarked;
 }
 
 /* --- names -------------------------------------------------------------------------------------------------------- */

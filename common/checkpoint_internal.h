@@ -28,6 +28,7 @@ struct sg_checkpoint {
     const sg_disk *disk;
     char *dir, *job;
     uint64_t id;
+    bool was_unmarked;
 };
 
 /* --- checkpoint_json.c --- */
@@ -57,7 +58,8 @@ bool sg_checkpoint_json_set(const json_t *value, sg_checkpoint_set *set);
 
 /* --- checkpoint_record.c --- */
 
-/* All records, ascending by generation; freed by free(). */
+/* The records that matter, ascending by generation: from the newest on of a generation that began from nothing. Freed
+ * by free(). */
 SG_MUST_USE sg_status sg_checkpoint_records(const sg_checkpoint *folder, sg_checkpoint_record **records, size_t *n,
                                             sg_error *err);
 /* The first record that forbids the use of the set; NULL: none does. */

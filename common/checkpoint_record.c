@@ -1,12 +1,13 @@
 /* common/checkpoint_record.c - the records of generations: which exist, and which sets they forbid.
  *
  * A record is made whole or not at all and never changed. One that cannot be read is an error and not as good as none:
- * what it forbids is not known. */
+ * what it forbids is not known. That matters no more once a later generation began from nothing. */
 #include <stdio.h>
 
 #include "common/checkpoint_internal.h"
 
-#define NAME_BYTES 48
+#define NAME_BYTES     48
+#define MAX_GENERATION ((uint64_t)1 << 62) /* so that there is always a next one */
 
 typedef struct numbers {
     uint64_t *items;
@@ -24,7 +25,8 @@ static bool collect(void *user, const char *name)
     numbers *found = user;
     uint64_t generation;
     char again[NAME_BYTES];
-    if (sscanf(name, "generation-%" SCNu64, &generation) != 1 || strcmp(record_name(generation, again), name) != 0)
+    if (sscanf(name, "generation-%" SCNu64, &generation) != 1 || strcmp(record_name(generation, again), name) != 0 ||
+        generation > MAX_GENERATION)
         return true;
     found->items = sg_xrealloc(found->items, found->n + 1, sizeof *found->items);
     found->items[found->n++] = generation;
@@ -58,7 +60,8 @@ static sg_status read_record(const sg_checkpoint *folder, uint64_t generation, s
     char name[NAME_BYTES];
     char *path = sg_xprintf("%s/%s", folder->dir, record_name(generation, name));
     json_t *object;
-    sg_status status = sg_checkpoint_get_json(folder->disk, path, &object, NULL, err);
+    bool newer;
+    sg_status status = sg_checkpoint_get_json(folder->disk, path, &object, &newer, err);
     if (status == SG_OK) {
         bool is_record = sg_checkpoint_json_number(object, "generation", UINT64_MAX, &record->generation) &&
                          record->generation == generation &&
@@ -68,6 +71,10 @@ static sg_status read_record(const sg_checkpoint *folder, uint64_t generation, s
             status = sg_error_set(err, SG_DATA, "%s is not a record of generation %" PRIu64, path, generation);
         json_decref(object);
     }
+    if (status == SG_DATA && !newer)
+        status = sg_error_prefix(err, status,
+                                 "which checkpoints may be used is not known: put back a copy of the record, or say "
+                                 "restore: none to begin anew");
     free(path);
     return status;
 }
@@ -78,14 +85,23 @@ sg_status sg_checkpoint_records(const sg_checkpoint *folder, sg_checkpoint_recor
     sg_status status = list_numbers(folder, &found, err);
     if (status != SG_OK)
         return status;
-    *records = sg_xcalloc(found.n, sizeof **records);
-    *n = found.n;
-    for (size_t i = 0; i < found.n && status == SG_OK; i++)
-        status = read_record(folder, found.items[i], &(*records)[i], err);
-    if (status != SG_OK)
-        free(*records);
+    sg_checkpoint_record *read = sg_xcalloc(found.n, sizeof *read);
+    size_t first = found.n;
+    while (status == SG_OK && first > 0) {
+        first--;
+        status = read_record(folder, found.items[first], &read[first], err);
+        if (status == SG_OK && read[first].restored.generation == 0)
+            break; /* it forbids all that those before it could */
+    }
     free(found.items);
-    return status;
+    if (status != SG_OK) {
+        free(read);
+        return status;
+    }
+    *n = found.n - first;
+    memmove(read, read + first, *n * sizeof *read);
+    *records = read;
+    return SG_OK;
 }
 
 const sg_checkpoint_record *sg_checkpoint_forbidding(const sg_checkpoint_record *records, size_t n,
@@ -99,33 +115,74 @@ const sg_checkpoint_record *sg_checkpoint_forbidding(const sg_checkpoint_record 
     return NULL;
 }
 
-sg_status sg_checkpoint_record_highest(const sg_checkpoint *folder, sg_checkpoint_record *record, sg_error *err)
+sg_status sg_checkpoint_recorded(const sg_checkpoint *folder, uint64_t *highest, sg_error *err)
 {
     numbers found;
-    *record = (sg_checkpoint_record){0};
+    *highest = 0;
     sg_status status = list_numbers(folder, &found, err);
+    if (status == SG_OK && found.n > 0)
+        *highest = found.items[found.n - 1];
+    free(found.items);
+    return status;
+}
+
+static bool has(const numbers *found, uint64_t generation)
+{
+    return found->n > 0 && bsearch(&generation, found->items, found->n, sizeof generation, ascending) != NULL;
+}
+
+static bool collect_of_set(void *user, const char *name)
+{
+    numbers *found = user;
+    sg_checkpoint_set set;
+    if (sg_checkpoint_set_parse(name, &set) && set.generation <= MAX_GENERATION) {
+        found->items = sg_xrealloc(found->items, found->n + 1, sizeof *found->items);
+        found->items[found->n++] = set.generation;
+    }
+    return true;
+}
+
+sg_status sg_checkpoint_last_generation(const sg_checkpoint *folder, uint64_t *last, uint64_t *unrecorded,
+                                        sg_error *err)
+{
+    numbers records, sets = {0};
+    *last = *unrecorded = 0;
+    sg_status status = list_numbers(folder, &records, err);
     if (status != SG_OK)
         return status;
-    if (found.n > 0)
-        status = read_record(folder, found.items[found.n - 1], record, err);
-    free(found.items);
+    const int error = folder->disk->list(folder->disk->user, folder->dir, collect_of_set, &sets);
+    if (error != 0)
+        status = sg_disk_error(err, error, "cannot read the folder %s", folder->dir);
+    if (records.n > 0)
+        *last = records.items[records.n - 1];
+    for (size_t i = 0; i < sets.n; i++) {
+        const uint64_t generation = sets.items[i];
+        *last = generation > *last ? generation : *last;
+        if (generation > *unrecorded && !has(&records, generation))
+            *unrecorded = generation;
+    }
+    free(records.items);
+    free(sets.items);
     return status;
 }
 
 /* No other coordinator has made this record or a later one. */
 static sg_status check_not_fenced(const sg_checkpoint *folder, const sg_checkpoint_record *record, sg_error *err)
 {
-    sg_checkpoint_record highest;
-    sg_status status = sg_checkpoint_record_highest(folder, &highest, err);
-    if (status != SG_OK || highest.generation < record->generation)
+    uint64_t highest;
+    sg_checkpoint_record found = {0};
+    sg_status status = sg_checkpoint_recorded(folder, &highest, err);
+    if (status == SG_OK && highest == record->generation)
+        status = read_record(folder, highest, &found, err);
+    if (status != SG_OK || highest < record->generation)
         return status;
-    if (highest.generation == record->generation && highest.life == record->life &&
-        sg_checkpoint_set_equal(highest.restored, record->restored))
+    if (found.generation == record->generation && found.life == record->life &&
+        sg_checkpoint_set_equal(found.restored, record->restored))
         return SG_OK;
     return sg_error_set(err, SG_FENCED,
                         "%s has a record of generation %" PRIu64
                         " by another coordinator, this one wants to begin %" PRIu64 ": it has been superseded",
-                        folder->dir, highest.generation, record->generation);
+                        folder->dir, highest, record->generation);
 }
 
 sg_status sg_checkpoint_record_create(const sg_checkpoint *folder, const sg_checkpoint_record *record, sg_error *err)

@@ -303,13 +303,13 @@ sg_status sg_checkpoint_check_parts(const sg_checkpoint *folder, const sg_checkp
 
 sg_status sg_checkpoint_commit(const sg_checkpoint *folder, const sg_checkpoint_manifest *manifest, sg_error *err)
 {
-    sg_checkpoint_record highest;
-    sg_status status = sg_checkpoint_record_highest(folder, &highest, err);
-    if (status == SG_OK && highest.generation > manifest->set.generation)
+    uint64_t highest;
+    sg_status status = sg_checkpoint_recorded(folder, &highest, err);
+    if (status == SG_OK && highest > manifest->set.generation)
         status = sg_error_set(err, SG_FENCED,
                               "%s has a record of generation %" PRIu64 ", this set is of generation %" PRIu64
                               ": it is not completed",
-                              folder->dir, highest.generation, manifest->set.generation);
+                              folder->dir, highest, manifest->set.generation);
     if (status == SG_OK)
         status = sg_checkpoint_check_parts(folder, manifest, err);
     if (status != SG_OK)

@@ -73,19 +73,39 @@ static sg_status choose(job *j)
     return sg_checkpoint_find(j->restore->options.folder, strtoull(wanted, NULL, 10), &j->set, &j->error);
 }
 
+/* Is the folder still as this coordinator left it? */
+static sg_status check_own(job *j)
+{
+    const sg_checkpoint *folder = j->restore->options.folder;
+    uint64_t highest;
+    sg_status status = sg_checkpoint_recorded(folder, &highest, &j->error);
+    if (status != SG_OK || j->own == 0 || highest == j->own)
+        return status;
+    if (highest > j->own)
+        return sg_error_set(&j->error, SG_FENCED, "generation %" PRIu64 " is recorded in %s, this one is in %" PRIu64,
+                            highest, sg_checkpoint_dir(folder), j->own);
+    return sg_error_set(&j->error, SG_NOT_FOUND,
+                        "%s does not have the record of generation %" PRIu64 " any more: it was emptied, or is "
+                        "not mounted; put back what was in it, then start the job again",
+                        sg_checkpoint_dir(folder), j->own);
+}
+
+static void log_unrecorded(const job *j, uint64_t unrecorded)
+{
+    if (unrecorded > 0)
+        sg_log_warn(j->restore->options.log, "record_missing",
+                    "generation=%" PRIu64 " folder=%s reason=\"it has checkpoints of it: somebody removed its record, "
+                    "and checkpoints that it forbade may be used again\"",
+                    unrecorded, sg_checkpoint_dir(j->restore->options.folder));
+}
+
 static sg_status record(job *j)
 {
     const sg_checkpoint *folder = j->restore->options.folder;
-    sg_checkpoint_record highest;
-    sg_status status = sg_checkpoint_record_highest(folder, &highest, &j->error);
-    if (status == SG_OK && j->own != 0 && highest.generation > j->own)
-        status = sg_error_set(&j->error, SG_FENCED, "generation %" PRIu64 " is recorded in %s, this one is in %" PRIu64,
-                              highest.generation, sg_checkpoint_dir(folder), j->own);
-    if (status == SG_OK && highest.generation < j->own)
-        status = sg_error_set(&j->error, SG_NOT_FOUND,
-                              "%s does not have the record of generation %" PRIu64 " any more: it was emptied, or is "
-                              "not mounted; put back what was in it, then start the job again",
-                              sg_checkpoint_dir(folder), j->own);
+    uint64_t last, unrecorded;
+    sg_status status = check_own(j);
+    if (status == SG_OK)
+        status = sg_checkpoint_last_generation(folder, &last, &unrecorded, &j->error);
     if (status == SG_OK)
         status = choose(j);
     if (status == SG_OK && j->set.generation != 0) {
@@ -94,7 +114,8 @@ static sg_status record(job *j)
     }
     if (status != SG_OK)
         return status;
-    j->generation = (highest.generation > j->above ? highest.generation : j->above) + 1;
+    log_unrecorded(j, unrecorded);
+    j->generation = (last > j->above ? last : j->above) + 1;
     return sg_checkpoint_record_create(
         folder,
         &(sg_checkpoint_record){.generation = j->generation, .life = j->restore->options.life, .restored = j->set},

@@ -62,6 +62,12 @@ static sg_status open_folder(sg_ps_save *save, sg_error *err)
     const sg_config *config = save->options.config;
     sg_status status =
         sg_checkpoint_open(&sg_disk_posix, config->checkpoint.dir, config->job, save->options.life, &save->folder, err);
+    if (status == SG_OK && sg_checkpoint_was_unmarked(save->folder))
+        sg_log_warn(
+            save->options.log, "marker_missing",
+            "folder=%s reason=\"it has checkpoints, but not the file that says whose: it was made anew for this "
+            "job\"",
+            sg_checkpoint_dir(save->folder));
     return status == SG_OK ? lock_folder(save, err) : status;
 }
 

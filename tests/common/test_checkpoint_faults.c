@@ -1,6 +1,7 @@
 /* Checkpoints on a disk that loses its power at every single call, fills up, is read-only, or turns bits over. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,10 +86,10 @@ static bool is_usable(const sg_checkpoint_found *found, size_t n, sg_checkpoint_
 /* Is all there that was told to be, and is nothing taken for a set that is none? */
 static bool is_as_told(const sg_checkpoint *folder, const told *t)
 {
-    sg_checkpoint_record highest;
+    uint64_t highest;
     sg_checkpoint_found *found;
     size_t n;
-    if (sg_checkpoint_record_highest(folder, &highest, NULL) != SG_OK || highest.generation < t->generation ||
+    if (sg_checkpoint_recorded(folder, &highest, NULL) != SG_OK || highest < t->generation ||
         sg_checkpoint_list(folder, &found, &n, NULL) != SG_OK)
         return false;
     bool is = true;
@@ -106,16 +107,16 @@ static bool is_as_told(const sg_checkpoint *folder, const told *t)
 /* The next life finds what there is, and goes on from there. */
 static void expect_next_life(const sg_checkpoint *folder, const told *t)
 {
-    sg_checkpoint_record highest;
+    uint64_t highest;
     sg_checkpoint_set chosen;
     told next = {0};
     sg_error err = {0};
-    cr_assert_eq(sg_checkpoint_record_highest(folder, &highest, NULL), SG_OK);
+    cr_assert_eq(sg_checkpoint_recorded(folder, &highest, NULL), SG_OK);
     cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, &err), SG_OK, "%s", err.message);
     cr_assert(t->n_sets == 0 || chosen.iteration >= t->sets[t->n_sets - 1].iteration);
-    cr_assert(begin_generation(folder, &next, highest.generation + 1, chosen, &err), "%s", err.message);
-    cr_assert(write_set(folder, &next, (sg_checkpoint_set){chosen.iteration + 1000, highest.generation + 1}, &err),
-              "%s", err.message);
+    cr_assert(begin_generation(folder, &next, highest + 1, chosen, &err), "%s", err.message);
+    cr_assert(write_set(folder, &next, (sg_checkpoint_set){chosen.iteration + 1000, highest + 1}, &err), "%s",
+              err.message);
     cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, &err), SG_OK, "%s", err.message);
     cr_assert(sg_checkpoint_set_equal(chosen, next.sets[0]));
     cr_assert_eq(sg_checkpoint_prune(folder, 1, chosen, NULL, &err), SG_OK, "%s", err.message);
@@ -348,17 +349,62 @@ Test(checkpoint_faults, a_set_of_a_later_format_is_refused_and_not_gone_back_beh
     fault_deinit(&f);
 }
 
-Test(checkpoint_faults, a_record_that_is_damaged_is_an_error_and_not_as_good_as_none)
+Test(checkpoint_faults, a_record_that_is_damaged_is_an_error_until_a_later_generation_begins_from_nothing)
 {
     fault f;
     sg_checkpoint_set chosen;
-    sg_checkpoint_record highest;
+    uint64_t highest;
     sg_error err;
     fault_init(&f);
     paper_disk_flip(&f.paper, DIR_PATH "/generation-000001.json", 40);
     cr_assert_eq(sg_checkpoint_find_newest(f.folder, &chosen, NULL, NULL, &err), SG_DATA);
     cr_assert(strstr(err.message, "generation-000001.json") != NULL, "%s", err.message);
-    cr_assert_eq(sg_checkpoint_record_highest(f.folder, &highest, &err), SG_DATA);
+    cr_assert(strstr(err.message, "restore: none to begin anew") != NULL, "%s", err.message);
+    cr_assert_eq(sg_checkpoint_recorded(f.folder, &highest, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(highest, 1);
+    told next = {0};
+    cr_assert(begin_generation(f.folder, &next, 2, (sg_checkpoint_set){100, 1}, &err), "%s", err.message);
+    cr_assert_eq(sg_checkpoint_find_newest(f.folder, &chosen, NULL, NULL, &err), SG_DATA, "what it forbade counts");
+    cr_assert(begin_generation(f.folder, &next, 3, (sg_checkpoint_set){0}, &err), "%s", err.message);
+    cr_assert_eq(sg_checkpoint_find_newest(f.folder, &chosen, NULL, NULL, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(chosen.generation, 0);
+    cr_assert(write_set(f.folder, &next, (sg_checkpoint_set){50, 3}, &err), "%s", err.message);
+    cr_assert_eq(sg_checkpoint_find_newest(f.folder, &chosen, NULL, NULL, &err), SG_OK, "%s", err.message);
+    cr_assert(sg_checkpoint_set_equal(chosen, next.sets[0]));
+    fault_deinit(&f);
+}
+
+Test(checkpoint_faults, a_record_that_was_removed_is_told_and_its_generation_is_not_used_again)
+{
+    fault f;
+    uint64_t last, unrecorded;
+    fault_init(&f);
+    cr_assert_eq(sg_checkpoint_last_generation(f.folder, &last, &unrecorded, NULL), SG_OK);
+    cr_assert(last == 1 && unrecorded == 0);
+    told next = {0};
+    cr_assert(begin_generation(f.folder, &next, 3, (sg_checkpoint_set){0}, NULL));
+    cr_assert(write_set(f.folder, &next, (sg_checkpoint_set){50, 3}, NULL));
+    cr_assert_eq(f.paper.disk.remove(f.paper.disk.user, DIR_PATH "/generation-000003.json"), 0);
+    cr_assert_eq(sg_checkpoint_last_generation(f.folder, &last, &unrecorded, NULL), SG_OK);
+    cr_assert(last == 3 && unrecorded == 3, "last %" PRIu64 ", unrecorded %" PRIu64, last, unrecorded);
+    fault_deinit(&f);
+}
+
+Test(checkpoint_faults, a_marker_that_is_damaged_says_what_to_do_and_one_that_was_removed_is_told)
+{
+    fault f;
+    sg_error err;
+    sg_checkpoint *again = NULL;
+    fault_init(&f);
+    cr_assert_not(sg_checkpoint_was_unmarked(f.folder));
+    paper_disk_flip(&f.paper, DIR_PATH "/shardgrad.json", 10);
+    cr_assert_eq(sg_checkpoint_open(&f.paper.disk, DIR_PATH, "job", 9, &again, &err), SG_DATA);
+    cr_assert(strstr(err.message, "shardgrad.json") != NULL && strstr(err.message, "remove it") != NULL, "%s",
+              err.message);
+    cr_assert_eq(f.paper.disk.remove(f.paper.disk.user, DIR_PATH "/shardgrad.json"), 0);
+    cr_assert_eq(sg_checkpoint_open(&f.paper.disk, DIR_PATH, "job", 9, &again, &err), SG_OK, "%s", err.message);
+    cr_assert(sg_checkpoint_was_unmarked(again));
+    sg_checkpoint_close(again);
     fault_deinit(&f);
 }
 

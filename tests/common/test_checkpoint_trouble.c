@@ -108,12 +108,12 @@ Test(checkpoint_trouble, a_folder_that_cannot_be_listed_is_not_taken_for_an_empt
 {
     paper_disk paper;
     sg_checkpoint_set chosen;
-    sg_checkpoint_record highest;
+    uint64_t highest;
     sg_error err = {0};
     sg_checkpoint *folder = open_with_two_sets(&paper);
     paper.disk.list = bad_list;
     cr_assert_eq(sg_checkpoint_find_newest(folder, &chosen, NULL, NULL, &err), SG_IO, "%s", err.message);
-    cr_assert_eq(sg_checkpoint_record_highest(folder, &highest, &err), SG_IO, "%s", err.message);
+    cr_assert_eq(sg_checkpoint_recorded(folder, &highest, &err), SG_IO, "%s", err.message);
     cr_assert_not_null(strstr(err.message, DIR_PATH), "%s", err.message);
     close_folder(folder, &paper);
 }

@@ -93,6 +93,25 @@ def an_import_that_does_not_fit_is_refused_and_one_that_does_is_what_an_export_g
 
 
 @test
+def a_damaged_record_is_told_with_what_to_do_and_begin_anew_does_so(case):
+    folder = f"{case.dir}/checkpoints"
+    config = case.config(text=f"checkpoint: {{dir: {folder}, every: 10}}\n")
+    case.shardgrad("run", config)
+    record = f"{folder}/generation-000001.json"
+    good = open(record).read()
+    with open(record, "w") as f:
+        f.write(good.replace("1", "2"))
+    contains(case.shardgrad("run", config, code=65).err, f"say restore: none to begin anew: {record}", "the run")
+    check("restored" not in case.shardgrad("run", config, "--restore", "none").err, "it began anew")
+    contains(case.shardgrad("run", config).err, "restored iteration 20", "the next")
+    os.remove(f"{folder}/shardgrad.json")
+    for name in os.listdir(folder):
+        if name.startswith("generation-"):
+            os.remove(f"{folder}/{name}")
+    contains(case.shardgrad("run", config).err, "(?s)marker_missing.*record_missing generation=2", "without its files")
+
+
+@test
 def a_run_that_goes_on_from_a_checkpoint_counts_what_it_did_itself(case):
     config = config_with_checkpoints(case)
     case.train(config)

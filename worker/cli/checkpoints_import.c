@@ -193,12 +193,12 @@ sg_status sg_checkpoints_import(const sg_checkpoint *folder, const sg_config *co
                                 bool replace, sg_checkpoint_set *set, sg_error *err)
 {
     sg_status status = replace ? SG_OK : check_empty(folder, err);
-    sg_checkpoint_record highest;
+    uint64_t last, unrecorded;
     if (status == SG_OK)
-        status = sg_checkpoint_record_highest(folder, &highest, err);
+        status = sg_checkpoint_last_generation(folder, &last, &unrecorded, err);
     if (status != SG_OK)
         return status;
-    sg_checkpoint_record record = {.generation = highest.generation + 1, .life = sg_clock_random_id()};
+    sg_checkpoint_record record = {.generation = last + 1, .life = sg_clock_random_id()};
     *set = (sg_checkpoint_set){.iteration = 0, .generation = record.generation};
     writing w = {.folder = folder, .config = config, .model = model, .set = *set};
     status = write_set(&w, err);

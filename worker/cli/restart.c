@@ -13,10 +13,8 @@ static bool find_generation(const char *dir, uint64_t *generation)
     const sg_status opened = sg_checkpoint_open_existing(&sg_disk_posix, dir, &folder, NULL);
     if (opened != SG_OK)
         return opened == SG_NOT_FOUND;
-    sg_checkpoint_record highest;
-    const sg_status status = sg_checkpoint_record_highest(folder, &highest, NULL);
+    const sg_status status = sg_checkpoint_recorded(folder, generation, NULL);
     sg_checkpoint_close(folder);
-    *generation = highest.generation;
     return status == SG_OK;
 }
 
