@@ -84,6 +84,7 @@ typedef struct sg_config {
         char *name;               /* "mlp" */
         sg_config_numbers hidden; /* widths of the hidden layers; [512, 512] */
         sg_config_strings layers; /* of the model `layers`, one a line; empty */
+        uint64_t width;           /* of resnet18, resnet50: channels of the first stage */
     } model;
     struct {
         sg_data_format format;                                         /* idx */

@@ -131,11 +131,13 @@ static const sg_config_option options[] = {
      .help = "how often shardgrad run starts a process anew that died; needs checkpoint.dir for a ps"},
 
     {"model.name", SG_CONFIG_NAME, AT(model.name), "mlp", 1, 64, .shared = true,
-     .help = "model that shardgrad-worker trains: mlp, lenet, or layers, those of model.layers"},
+     .help = "model that shardgrad-worker trains: mlp, lenet, resnet18, resnet50, or layers, those of model.layers"},
     {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true,
      .help = "mlp: widths of the hidden layers"},
     {"model.layers", SG_CONFIG_LINES, AT(model.layers), "[]", 1, 200, .shared = true,
      .help = "of the model layers, from the input on; configs/README.md tells how"},
+    {"model.width", SG_CONFIG_COUNT, AT(model.width), "64", 1, 4096, .shared = true,
+     .help = "of resnet18 and resnet50: channels of the first stage"},
 
     {"data.format", SG_CONFIG_CHOICE, AT(data.format), "idx", .choices = formats, .shared = true,
      .help = "how the files are written, for which configs/README.md has a table; synthetic: there are none"},

@@ -121,6 +121,7 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->model.layers.n, 4u);
     cr_assert_str_eq(config->model.layers.items[0], "conv2d 4 window 3");
     cr_assert_str_eq(config->model.layers.items[3], "12");
+    cr_assert_eq(config->model.width, 24u);
     cr_assert_str_eq(config->data.train_labels, "/a/b.gz");
     cr_assert_str_eq(config->data.test_images, "true");
     cr_assert_str_eq(config->data.test_labels, "07");
@@ -297,6 +298,7 @@ Test(config, what_all_processes_must_agree_on_comes_sorted_and_in_one_form)
                                          "train.steps=0\n",
                                          "model.hidden=[512, 512]\n",
                                          "model.layers=[]\n",
+                                         "model.width=64\n",
                                          "model.name=mlp\n",
                                          "data.format=idx\n",
                                          "data.shape=[]\n",
@@ -348,6 +350,7 @@ Test(config, the_example_files_load)
 {
     static const char *const paths[] = {"configs/fashion-mnist.yaml",
                                         "configs/fashion-mnist-lenet.yaml",
+                                        "configs/fashion-mnist-resnet18.yaml",
                                         "configs/fashion-mnist-checkpoints.yaml",
                                         "configs/fashion-mnist-hosts.yaml",
                                         "configs/cifar10.yaml",

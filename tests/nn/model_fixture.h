@@ -13,8 +13,9 @@ size_t sg_fixture_n_elems(const sg_variable *variable);
 /* Forward and backward over rows [first, first + n_rows) of fixed noise; the loss. */
 double sg_fixture_step(sg_model *model, sg_tape *tape, size_t first, size_t n_rows);
 
-/* That the cpu table gives the gradients of the plain loops, and that they are not zero. */
-void sg_fixture_check_tables(sg_model *model, size_t n_rows);
+/* That the cpu table gives the loss and the gradients of the plain loops within `bound` (of the largest,
+ * where that is above 1), and that they are not zero. */
+void sg_fixture_check_tables(sg_model *model, size_t n_rows, double bound);
 /* That steps of n_rows, and of 3, allocate nothing once they have been made. */
 void sg_fixture_check_steady(sg_model *model, size_t n_rows);
 /* That so many steps of this rate bring the loss below a twentieth. */

@@ -74,6 +74,7 @@ Test(layers_model, every_kind_of_layer_computes)
                                          "conv2d 8 window 3 groups 4",
                                          "gelu",
                                          "average_pool 2 stride 1",
+                                         "batch_norm",
                                          "softplus",
                                          "conv2d 10 window 1",
                                          "sigmoid",
@@ -87,6 +88,24 @@ Test(layers_model, every_kind_of_layer_computes)
             any = any || model->variables[i].gradient[e] != 0;
         cr_assert(any, "%s has no gradient", model->variables[i].name);
     }
+    sg_model_destroy(model);
+}
+
+Test(layers_model, a_batch_norm_has_running_statistics_that_are_averaged)
+{
+    static const char *const layers[] = {"flatten", "dense 20", "batch_norm", "relu", "dense 10"};
+    static const struct {
+        const char *name;
+        bool average;
+    } want[] = {{"layer2.gamma", false}, {"layer2.beta", false}, {"layer2.mean", true}, {"layer2.variance", true}};
+    sg_model *model = make("layers", layers, SG_ARRAY_LEN(layers));
+    cr_assert_eq(model->n_variables, 8);
+    for (size_t i = 0; i < SG_ARRAY_LEN(want); i++) {
+        const sg_variable *v = &model->variables[2 + i];
+        cr_assert_str_eq(v->name, want[i].name);
+        cr_assert(v->average == want[i].average && v->rank == 1 && v->shape[0] == 20);
+    }
+    sg_fixture_check_steady(model, n_rows);
     sg_model_destroy(model);
 }
 
@@ -140,8 +159,8 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
         {{"max_pool 2 stride"},
          "model.layers[0]: 'max_pool 2 stride'; wanted max_pool N [stride N] [padding N], each N from 1 to 1048576"},
         {{"flatten", "dens 10"},
-         "model.layers[1]: 'dens 10': there is no such layer; wanted conv2d, dense, max_pool, average_pool, "
-         "global_average_pool, flatten, relu, sigmoid, tanh, softplus or gelu"},
+         "model.layers[1]: 'dens 10': there is no such layer; wanted conv2d, dense, batch_norm, max_pool, "
+         "average_pool, global_average_pool, flatten, relu, sigmoid, tanh, softplus or gelu"},
         {{"flatten", "dense 9"},
          "model.layers: the last of 2 gives rows of 9; wanted rows of 10, the number of classes, by "
          "at least one layer with weights"},

@@ -42,7 +42,7 @@ Test(lenet, variables_are_declared_from_the_first_layer_to_the_last)
 Test(lenet, the_cpu_table_gives_the_gradients_of_the_plain_loops)
 {
     sg_model *model = sg_fixture_model(&small);
-    sg_fixture_check_tables(model, n_rows);
+    sg_fixture_check_tables(model, n_rows, 1e-5);
     sg_model_destroy(model);
 }
 

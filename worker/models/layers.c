@@ -2,7 +2,7 @@
  * with names of their own.
  *
  *     conv2d 32 window 5 padding 2      dense 500        flatten       relu, sigmoid, tanh, softplus, gelu
- *     max_pool 2 stride 2 padding 0     average_pool 2   global_average_pool
+ *     max_pool 2 stride 2 padding 0     average_pool 2   global_average_pool     batch_norm
  *
  * The input is [images, channels, height, width] where the data are images; dense wants [rows, features], so flatten
  * comes before the first. Variables are named by the layer's place from 0: layer0.weight. Weights begin as mlp's do. */
@@ -23,18 +23,18 @@ static const char *const part_names[N_PARTS] = {
     [MAIN] = NULL, [WINDOW] = "window", [STRIDE] = "stride", [PADDING] = "padding", [GROUPS] = "groups"};
 
 typedef struct layer layer;
+typedef struct pass pass;
 typedef struct kind {
     const char *name;
     unsigned wanted, allowed; /* bits of parts */
-    sg_tensor *(*apply)(const layer *l, sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias);
+    sg_tensor *(*apply)(const layer *l, const pass *p, sg_tensor *x);
     sg_unary function; /* of the layers that are one */
 } kind;
 
 struct layer {
     const kind *kind;
     uint64_t numbers[N_PARTS]; /* 0: not told */
-    size_t variable;           /* index of its weight; the bias is the next */
-    bool has_variables;
+    size_t variable;           /* index of its first */
 };
 
 typedef struct network {
@@ -42,18 +42,34 @@ typedef struct network {
     layer layers[];
 } network;
 
-static sg_tensor *conv2d(const layer *l, sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias)
+struct pass {
+    sg_model *model;
+    sg_tape *tape;
+};
+
+static sg_tensor *variable(const layer *l, const pass *p, size_t i)
 {
-    return sg_conv2d_forward(tape, x, weight, bias,
+    return sg_model_variable(p->model, p->tape, l->variable + i);
+}
+
+static sg_tensor *conv2d(const layer *l, const pass *p, sg_tensor *x)
+{
+    sg_tensor *weight = variable(l, p, 0), *bias = variable(l, p, 1);
+    return sg_conv2d_forward(p->tape, x, weight, bias,
                              (sg_conv2d_options){.stride = l->numbers[STRIDE],
                                                  .padding = l->numbers[PADDING],
                                                  .groups = l->numbers[GROUPS]});
 }
 
-static sg_tensor *dense(const layer *l, sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias)
+static sg_tensor *dense(const layer *l, const pass *p, sg_tensor *x)
 {
-    (void)l;
-    return sg_dense_forward(tape, x, weight, bias, SG_DENSE_LINEAR);
+    sg_tensor *weight = variable(l, p, 0), *bias = variable(l, p, 1);
+    return sg_dense_forward(p->tape, x, weight, bias, SG_DENSE_LINEAR);
+}
+
+static sg_tensor *batch_norm(const layer *l, const pass *p, sg_tensor *x)
+{
+    return sg_model_batch_norm(p->model, p->tape, x, l->variable, false);
 }
 
 static sg_pool_options pool_options(const layer *l)
@@ -61,46 +77,44 @@ static sg_pool_options pool_options(const layer *l)
     return (sg_pool_options){.window = l->numbers[MAIN], .stride = l->numbers[STRIDE], .padding = l->numbers[PADDING]};
 }
 
-static sg_tensor *max_pool(const layer *l, sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias)
+static sg_tensor *max_pool(const layer *l, const pass *p, sg_tensor *x)
 {
-    (void)weight, (void)bias;
-    return sg_max_pool_forward(tape, x, pool_options(l));
+    return sg_max_pool_forward(p->tape, x, pool_options(l));
 }
 
-static sg_tensor *average_pool(const layer *l, sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias)
+static sg_tensor *average_pool(const layer *l, const pass *p, sg_tensor *x)
 {
-    (void)weight, (void)bias;
-    return sg_average_pool_forward(tape, x, pool_options(l));
+    return sg_average_pool_forward(p->tape, x, pool_options(l));
 }
 
-static sg_tensor *global_average_pool(const layer *l, sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias)
+static sg_tensor *global_average_pool(const layer *l, const pass *p, sg_tensor *x)
 {
-    (void)l, (void)weight, (void)bias;
-    return sg_global_average_pool_forward(tape, x);
+    (void)l;
+    return sg_global_average_pool_forward(p->tape, x);
 }
 
-static sg_tensor *flatten(const layer *l, sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias)
+static sg_tensor *flatten(const layer *l, const pass *p, sg_tensor *x)
 {
-    (void)l, (void)weight, (void)bias;
-    return sg_flatten_forward(tape, x);
+    (void)l;
+    return sg_flatten_forward(p->tape, x);
 }
 
-static sg_tensor *relu(const layer *l, sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias)
+static sg_tensor *relu(const layer *l, const pass *p, sg_tensor *x)
 {
-    (void)l, (void)weight, (void)bias;
-    return sg_relu_forward(tape, x);
+    (void)l;
+    return sg_relu_forward(p->tape, x);
 }
 
-static sg_tensor *unary(const layer *l, sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias)
+static sg_tensor *unary(const layer *l, const pass *p, sg_tensor *x)
 {
-    (void)weight, (void)bias;
-    return sg_unary_forward(tape, x, l->kind->function, 0);
+    return sg_unary_forward(p->tape, x, l->kind->function, 0);
 }
 
 #define BIT(part_) (1U << (part_))
 static const kind kinds[] = {
     {"conv2d", BIT(MAIN) | BIT(WINDOW), BIT(STRIDE) | BIT(PADDING) | BIT(GROUPS), conv2d, 0},
     {"dense", BIT(MAIN), 0, dense, 0},
+    {"batch_norm", 0, 0, batch_norm, 0},
     {"max_pool", BIT(MAIN), BIT(STRIDE) | BIT(PADDING), max_pool, 0},
     {"average_pool", BIT(MAIN), BIT(STRIDE) | BIT(PADDING), average_pool, 0},
     {"global_average_pool", 0, 0, global_average_pool, 0},
@@ -176,10 +190,11 @@ static sg_status read_layer(const char *text, size_t index, layer *l, sg_error *
         if (strcmp(kinds[i].name, name) == 0)
             l->kind = &kinds[i];
     if (!l->kind)
-        return sg_error_set(err, SG_CONFIG,
-                            "model.layers[%zu]: '%.60s': there is no such layer; wanted conv2d, dense, max_pool, "
-                            "average_pool, global_average_pool, flatten, relu, sigmoid, tanh, softplus or gelu",
-                            index, text);
+        return sg_error_set(
+            err, SG_CONFIG,
+            "model.layers[%zu]: '%.60s': there is no such layer; wanted conv2d, dense, batch_norm, "
+            "max_pool, average_pool, global_average_pool, flatten, relu, sigmoid, tanh, softplus or gelu",
+            index, text);
     if (read_parts(rest, l))
         return SG_OK;
     char wanted[128] = "";
@@ -208,7 +223,6 @@ static sg_status add_variables(sg_model *model, size_t index, layer *l, uint32_t
 {
     char name[64];
     l->variable = model->n_variables;
-    l->has_variables = true;
     snprintf(name, sizeof name, "layer%zu.weight", index);
     sg_status status = sg_model_add_variable(model, name, rank, shape, (sg_initial){.limit = limit}, err);
     if (status != SG_OK)
@@ -248,6 +262,12 @@ static sg_status pass_through(sg_model *model, size_t index, layer *l, bool last
         x->shape[0] = outputs;
         return *fits ? add_variables(model, index, l, 2, shape, limit, err) : SG_OK;
     }
+    if (l->kind->apply == batch_norm) {
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "layer%zu", index);
+        l->variable = model->n_variables;
+        return sg_model_add_batch_norm(model, prefix, x->shape[0], err);
+    }
     if (l->kind->apply == max_pool || l->kind->apply == average_pool)
         *fits = image && outputs <= SG_POOL_MAX_WINDOW && l->numbers[PADDING] <= outputs / 2 && slide(l, outputs, x);
     if (l->kind->apply == global_average_pool) {
@@ -278,13 +298,12 @@ static void describe(const extent *x, char text[96])
 static sg_tensor *forward(sg_model *model, sg_tape *tape, sg_tensor *x)
 {
     const network *net = model->own;
+    const pass p = {.model = model, .tape = tape};
     if (model->height > 0)
         x = sg_model_images(model, tape, x);
     for (size_t i = 0; i < net->n; i++) {
         const layer *l = &net->layers[i];
-        sg_tensor *weight = l->has_variables ? sg_model_variable(model, tape, l->variable) : NULL;
-        sg_tensor *bias = l->has_variables ? sg_model_variable(model, tape, l->variable + 1) : NULL;
-        x = l->kind->apply(l, tape, x, weight, bias);
+        x = l->kind->apply(l, &p, x);
     }
     return x;
 }

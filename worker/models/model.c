@@ -1,6 +1,7 @@
 /* worker/models/model.c - the table of built-in models, and what all of them share. */
 #include "worker/models/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +14,8 @@ static const struct {
     const char *name;
     sg_status (*create)(const sg_model_options *options, sg_model *model, sg_error *err);
 } kinds[] = {
-    {"mlp", sg_mlp_create},
-    {"lenet", sg_lenet_create},
-    {"layers", sg_layers_create},
+    {"mlp", sg_mlp_create},           {"lenet", sg_lenet_create},   {"resnet18", sg_resnet18_create},
+    {"resnet50", sg_resnet50_create}, {"layers", sg_layers_create},
 };
 
 sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err)
@@ -47,7 +47,8 @@ sg_status sg_model_check_name(const char *name, sg_error *err)
     for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++)
         if (strcmp(kinds[i].name, name) == 0)
             return SG_OK;
-    return sg_error_set(err, SG_CONFIG, "model.name: there is no model '%s'; wanted mlp, lenet or layers", name);
+    return sg_error_set(err, SG_CONFIG,
+                        "model.name: there is no model '%s'; wanted mlp, lenet, resnet18, resnet50 or layers", name);
 }
 
 void sg_model_destroy(sg_model *model)
@@ -79,8 +80,9 @@ void sg_model_initialize(sg_model *model, uint64_t seed)
     }
 }
 
-sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows)
+sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows, sg_model_use use)
 {
+    model->use = use;
     SG_ASSERT(sg_tape_kernel(tape)->elem_bytes == sizeof(float));
     for (size_t i = 0; i < model->n_variables; i++)
         model->tensors[i] = NULL;
@@ -119,6 +121,35 @@ sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank
     model->initial[model->n_variables] = initial;
     model->variables[model->n_variables++] = added;
     return SG_OK;
+}
+
+sg_status sg_model_add_batch_norm(sg_model *model, const char *prefix, uint64_t channels, sg_error *err)
+{
+    static const struct {
+        const char *name;
+        float constant;
+        bool average;
+    } variables[SG_MODEL_BATCH_NORM_VARIABLES] = {
+        {"gamma", 1, false}, {"beta", 0, false}, {"mean", 0, true}, {"variance", 1, true}};
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < SG_ARRAY_LEN(variables) && status == SG_OK; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.%s", prefix, variables[i].name);
+        const sg_initial initial = {.constant = variables[i].constant};
+        status = sg_model_add_variable(model, name, 1, &channels, initial, err);
+        if (status == SG_OK)
+            model->variables[model->n_variables - 1].average = variables[i].average;
+    }
+    return status;
+}
+
+sg_tensor *sg_model_batch_norm(sg_model *model, sg_tape *tape, sg_tensor *x, size_t index, bool relu)
+{
+    sg_tensor *v[SG_MODEL_BATCH_NORM_VARIABLES];
+    for (size_t i = 0; i < SG_ARRAY_LEN(v); i++)
+        v[i] = sg_model_variable(model, tape, index + i);
+    return sg_batch_norm_forward(tape, x, v[0], v[1], v[2], v[3],
+                                 (sg_batch_norm_options){.training = model->use == SG_MODEL_TRAINS, .relu = relu});
 }
 
 sg_tensor *sg_model_images(const sg_model *model, sg_tape *tape, sg_tensor *x)

@@ -13,7 +13,7 @@ static sg_status count_correct(sg_workload *w, sg_batches *batches, uint64_t *co
             return sg_error_set(err, SG_CANCELLED, "stopped while it evaluated");
         const sg_batch *batch = sg_batches_get(batches, i, 0, 1);
         sg_tape_begin(w->tape);
-        sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows);
+        sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows, SG_MODEL_PREDICTS);
         *correct += sg_softmax_cross_entropy_count_correct(w->tape, logits, batch->labels, batch->n_rows);
         sg_status status = sg_tape_check(w->tape, err);
         if (status != SG_OK)

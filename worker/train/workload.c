@@ -33,6 +33,7 @@ static sg_status build(sg_workload *w, bool with_test, sg_error *err)
                               .n_hidden = config->model.hidden.n,
                               .layers = config->model.layers.items,
                               .n_layers = config->model.layers.n,
+                              .base_width = config->model.width,
                               .inputs = w->train->n_features,
                               .channels = w->train->channels,
                               .height = w->train->height,
@@ -162,7 +163,7 @@ sg_status sg_workload_gradient(sg_workload *w, sg_step *step, uint64_t next, con
     sg_tape_begin(w->tape);
     if (hooks->before_read != NULL)
         sg_tape_listen_to_reads(w->tape, ask_for, (void *)(uintptr_t)hooks);
-    sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows);
+    sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows, SG_MODEL_TRAINS);
     sg_tensor *mean = sg_softmax_cross_entropy_forward(w->tape, logits, batch->labels, batch->n_rows);
     sg_status status = sg_tape_check(w->tape, err);
     if (status != SG_OK)
