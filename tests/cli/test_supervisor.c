@@ -293,6 +293,31 @@ static void ignore_restart(void *user, const char *who, uint64_t n)
     (void)user, (void)who, (void)n;
 }
 
+static bool is_b(void *user, const char *who)
+{
+    (void)user;
+    return strcmp(who, "b") == 0;
+}
+
+Test(supervisor, one_without_which_all_is_done_has_not_failed)
+{
+    watch w = {.n_ended = 0};
+    uv_loop_init(&w.loop);
+    w.supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w.loop,
+                                                                 .grace_ms = 10000,
+                                                                 .shared_fd = -1,
+                                                                 .on_line = on_line,
+                                                                 .on_finished = on_finished,
+                                                                 .is_done_without = is_b,
+                                                                 .restarts = 1,
+                                                                 .on_restarted = ignore_restart,
+                                                                 .on_ended = on_ended,
+                                                                 .user = &w});
+    start(&w, "b", "kill -9 $$");
+    cr_assert_eq(run(&w, NULL), 0);
+    cr_assert_str_eq(w.finished, "b 0;");
+}
+
 Test(supervisor, a_later_life_is_told_more_and_only_what_holds_then)
 {
     char folder[] = "/tmp/sg-supervisor-XXXXXX";

@@ -5,7 +5,7 @@ import signal
 import socket
 import time
 
-from harness import alive, check, contains, equal, free_port, test, wait_until
+from harness import alive, check, children_of, contains, equal, free_port, test, wait_until
 
 FOR_EVER = "100000000"
 
@@ -241,6 +241,32 @@ def a_ps_that_is_told_to_stop_before_anybody_knew_it_ends_the_run(case):
     run.expect(69, 20)
     contains(run.err, r"shardgrad: ps-1 has ended, but 2 workers still run", "the run")
     check(not any(alive(pid) for pid in pids), "nothing is left behind")
+
+
+def run_whose_worker_1_stands_still(case, name):
+    """None where it was done before it could be stopped."""
+    config = case.config(workers=2, train__steps="2000", update__mode="async", lease_ms="600", park_ms="300",
+                         shutdown_grace_ms="200", run_dir=f"{case.dir}/{name}")
+    run = case.start("shardgrad", "run", config)
+    log = f"{case.dir}/{name}/log/worker-1.log"
+    wait_until(lambda: os.path.exists(log) and " training " in open(log).read(), "the training")
+    for pid in children_of(run.pid):
+        command = open(f"/proc/{pid}/cmdline", "rb").read()
+        if b"shardgrad-worker\0" in command and b"--index\0001\0" in command:
+            os.kill(pid, signal.SIGSTOP)
+            case.pids.add(pid)
+    return None if " left " in open(log).read() else run
+
+
+@test
+def a_worker_that_stands_still_over_the_end_of_the_job_is_told_and_does_not_fail_it(case):
+    names = iter("abcdefgh")
+    run = None
+    while run is None:
+        run = run_whose_worker_1_stands_still(case, next(names))
+    run.expect(0)
+    contains(run.err, "shardgrad: the job has ended without worker-1, which was cut off or stood still", "the run")
+    contains(run.out, "test_accuracy", "its result")
 
 
 @test

@@ -148,14 +148,40 @@ static void on_ps_end_due(uv_timer_t *timer)
     sg_supervisor_stop(c->supervisor);
 }
 
+static bool is_worker(const char *who)
+{
+    return strncmp(who, "worker", strlen("worker")) == 0;
+}
+
+/* Whether this worker was given up, as one that stood still is: worker 0 has written down the result, and a ps has
+ * ended, for it waits for nobody any more. */
+static bool is_done_without(void *user, const char *who)
+{
+    cluster *c = user;
+    if (!is_worker(who) || c->ended_ps[0] == '\0' || !sg_run_directory_has_result(c->config->run_dir))
+        return false;
+    sg_progress_print(
+        &c->run->progress,
+        "shardgrad: the job has ended without %s, which was cut off or stood still for longer than lease_ms", who);
+    return true;
+}
+
 static void on_workers_end_due(uv_timer_t *timer)
 {
     cluster *c = timer->data;
+    bool is_done = true;
     if (c->n_workers_alive == 0 || sg_supervisor_is_stopping(c->supervisor))
         return; /* in the last case something has failed, and that is told */
-    (void)!sg_error_set(&c->end, SG_PEER_LOST,
-                        "%s has ended, but %zu workers still run: somebody told it to stop; start the job again",
-                        c->ended_ps, c->n_workers_alive);
+    for (size_t i = 0; i < c->config->workers; i++) {
+        char who[32];
+        snprintf(who, sizeof who, "worker-%zu", i);
+        is_done &= sg_supervisor_pid(c->supervisor, who) == 0 || is_done_without(c, who);
+    }
+    if (!is_done)
+        (void)!sg_error_set(&c->end, SG_PEER_LOST,
+                            "%s has ended, but %zu workers still run: somebody told it to stop, or they stood still; "
+                            "start the job again",
+                            c->ended_ps, c->n_workers_alive);
     sg_supervisor_stop(c->supervisor);
 }
 
@@ -171,7 +197,7 @@ static void on_ps_finished(cluster *c, const char *who)
 static void on_finished(void *user, const char *who, size_t n_alive)
 {
     cluster *c = user;
-    if (strncmp(who, "worker", strlen("worker")) != 0) {
+    if (!is_worker(who)) {
         on_ps_finished(c, who);
         return;
     }
@@ -314,6 +340,7 @@ static sg_status init(cluster *c, sg_run *run, sg_error *err)
         .shared_fd = run->lock_fd,
         .on_line = on_line,
         .on_finished = on_finished,
+        .is_done_without = is_done_without,
         .restarts = c->config->restarts,
         .more_words = more_words,
         .on_restarted = on_restarted,

@@ -90,6 +90,14 @@ sg_status sg_run_directory_open(const char *run_dir, int *lock_fd, sg_error *err
     return SG_OK;
 }
 
+bool sg_run_directory_has_result(const char *run_dir)
+{
+    char *summary = sg_xprintf("%s/summary.json", run_dir);
+    const bool has = access(summary, F_OK) == 0;
+    free(summary);
+    return has;
+}
+
 /* The loss in words. */
 static void describe_loss(const sg_summary *s, char *out, size_t out_bytes)
 {

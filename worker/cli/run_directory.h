@@ -10,6 +10,9 @@
  * it), NOT_FOUND (it cannot be made). */
 SG_MUST_USE sg_status sg_run_directory_open(const char *run_dir, int *lock_fd, sg_error *err);
 
+/* Whether this run has left its summary: worker 0 has done its last step. */
+bool sg_run_directory_has_result(const char *run_dir);
+
 /* Prints the summary that a run left, for people, to standard output; then to standard error, if gradients were left
  * out, how many and what to do. Errors: NOT_FOUND, DATA; NON_FINITE: all was printed, but the training diverged. */
 SG_MUST_USE sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err);

@@ -196,7 +196,8 @@ static void judge(child *c)
     sg_supervisor *s = c->supervisor;
     if (s->stopping)
         return;
-    if (c->exit_code == 0 && c->signal_number == 0) {
+    const bool ended_well = c->exit_code == 0 && c->signal_number == 0;
+    if (ended_well || (s->options.is_done_without != NULL && s->options.is_done_without(s->options.user, c->who))) {
         s->options.on_finished(s->options.user, c->who, sg_supervisor_n_alive(s));
         return;
     }

@@ -24,6 +24,9 @@ typedef struct sg_supervisor_options {
     void (*on_line)(void *user, const char *who, const char *line);
     /* A child ended well: how many of those that were started still run. Not called once something has failed. */
     void (*on_finished)(void *user, const char *who, size_t n_alive);
+    /* A child has failed: true, what all of them were for is done without it. It is then as good as one that ended
+     * well. NULL: never. */
+    bool (*is_done_without)(void *user, const char *who);
     /* Children that were killed or have crashed are started anew, so often in all; `n` counts. */
     uint64_t restarts;
     /* What such a one gets behind the command line that it had at first: words up to a NULL, copied; NULL, or no
