@@ -95,6 +95,8 @@ typedef struct sg_config {
         uint64_t first_label;           /* 0: csv, libsvm, raw: how the first class is called */
         uint64_t label_column;          /* 0: csv: counted from 1; 0 is the last one */
         bool header;                    /* false: csv: the first line is not data */
+        uint64_t crop;                  /* 0: pixels by which training images are moved at random */
+        bool flip;                      /* false: training images are mirrored at random */
         uint64_t train_rows, test_rows; /* 10000, 2000: synthetic */
     } data;
     struct {

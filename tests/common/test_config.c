@@ -68,7 +68,8 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->data.classes, 10u);
     cr_assert_eq(config->data.train.n + config->data.test.n + config->data.shape.n, 0u);
     cr_assert_eq(config->data.first_label + config->data.label_column, 0u);
-    cr_assert_not(config->data.header);
+    cr_assert_not(config->data.header || config->data.flip);
+    cr_assert_eq(config->data.crop, 0u);
     cr_assert(config->data.train_rows == 10000u && config->data.test_rows == 2000u);
     sg_config_destroy(config);
 }
@@ -130,7 +131,8 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->data.classes, 65536u);
     cr_assert_eq(config->data.first_label, 1u);
     cr_assert_eq(config->data.label_column, 5u);
-    cr_assert(config->data.header);
+    cr_assert(config->data.header && config->data.flip);
+    cr_assert_eq(config->data.crop, 15u);
     cr_assert_eq(config->data.train_rows, 7u);
     cr_assert_eq(config->data.test_rows, UINT32_MAX);
     sg_config_destroy(config);

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/random.h"
 #include "common/status.h"
@@ -170,5 +171,26 @@ Test(batches, they_can_be_destroyed_while_one_is_being_made)
             sg_batches_expect(batches, i, 0, 1);
         sg_batches_destroy(batches);
     }
+    sg_dataset_destroy(dataset);
+}
+
+Test(batches, it_is_counted_how_often_a_get_waited)
+{
+    sg_dataset *dataset = dataset_make();
+    sg_batches *batches = make(dataset, 10, false);
+    cr_assert(sg_batches_waits(batches) == 0);
+    (void)sg_batches_get(batches, 0, 0, 1);
+    cr_assert(sg_batches_waits(batches) == 1);
+    (void)sg_batches_get(batches, 40, 0, 1); /* nobody could know */
+    cr_assert(sg_batches_waits(batches) == 2);
+    /* The next one is made meanwhile: sooner or later it is there when it is asked for. */
+    uint64_t before = 0;
+    for (uint64_t index = 41; index < 10000 && before != sg_batches_waits(batches); index++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        before = sg_batches_waits(batches);
+        (void)sg_batches_get(batches, index, 0, 1);
+    }
+    cr_assert(before == sg_batches_waits(batches));
+    sg_batches_destroy(batches);
     sg_dataset_destroy(dataset);
 }

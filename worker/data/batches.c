@@ -44,6 +44,7 @@ struct sg_batches {
     /* the thread's own */
     epoch_order orders[N_ORDERS];
     uint64_t order_uses;
+    float *plain; /* [n_features] of an example that is to be augmented; NULL: none is */
 
     /* guarded by mutex; buffers[front] is the consumer's, the other one the thread's while it holds nothing */
     pthread_mutex_t mutex;
@@ -52,6 +53,8 @@ struct sg_batches {
     unsigned front;
     key wanted; /* for the back buffer */
     bool stop;
+
+    uint64_t n_waits; /* the consumer's own */
 
     pthread_t thread;
     bool has_thread;
@@ -80,6 +83,17 @@ static const uint32_t *order_of(sg_batches *b, uint64_t epoch)
     return oldest->examples;
 }
 
+static void take(sg_batches *b, uint64_t epoch, size_t example, float *inputs, uint32_t *label)
+{
+    if (!b->plain) {
+        sg_dataset_get(b->dataset, example, inputs, label);
+        return;
+    }
+    sg_dataset_get(b->dataset, example, b->plain, label);
+    sg_augment_apply(b->dataset, sg_augment_draw_for(&b->options.augment, b->options.seed, epoch, example), b->plain,
+                     inputs);
+}
+
 static void fill(sg_batches *b, buffer *out, key what)
 {
     uint64_t first = what.index % b->per_epoch * b->options.batch;
@@ -88,11 +102,12 @@ static void fill(sg_batches *b, buffer *out, key what)
     uint64_t end;
     sg_step_rows(&(sg_step){.rank = what.rank, .size = what.size}, left < b->options.batch ? left : b->options.batch,
                  &begin, &end);
-    const uint32_t *order = b->options.in_order ? NULL : order_of(b, what.index / b->per_epoch);
+    const uint64_t epoch = what.index / b->per_epoch;
+    const uint32_t *order = b->options.in_order ? NULL : order_of(b, epoch);
     for (uint64_t row = begin; row < end; row++) {
         size_t example = order ? order[first + row] : first + row;
         size_t at = row - begin;
-        sg_dataset_get(b->dataset, example, out->inputs + at * b->dataset->n_features, &out->labels[at]);
+        take(b, epoch, example, out->inputs + at * b->dataset->n_features, &out->labels[at]);
     }
     out->batch = (sg_batch){.index = what.index, .n_rows = end - begin, .inputs = out->inputs, .labels = out->labels};
 }
@@ -131,6 +146,11 @@ static bool allocate(sg_batches *b)
         if (!b->buffers[i].inputs || !b->buffers[i].labels)
             return false;
     }
+    if (b->options.augment.crop > 0 || b->options.augment.flip) {
+        b->plain = sg_try_alloc_aligned(n_features * sizeof(float));
+        if (!b->plain)
+            return false;
+    }
     for (size_t i = 0; i < N_ORDERS && !b->options.in_order; i++) {
         b->orders[i].examples = sg_try_alloc_aligned(b->dataset->n_examples * sizeof(uint32_t));
         if (!b->orders[i].examples)
@@ -143,6 +163,9 @@ sg_status sg_batches_create(const sg_dataset *dataset, const sg_batches_options 
                             sg_error *err)
 {
     SG_ASSERT(options->batch >= 1 && dataset->n_examples >= 1);
+    SG_ASSERT(options->augment.crop == 0 ||
+              (options->augment.crop < dataset->height && options->augment.crop < dataset->width));
+    SG_ASSERT(!options->augment.flip || dataset->channels > 0);
     sg_batches *b = sg_xcalloc(1, sizeof *b);
     b->dataset = dataset;
     b->options = *options;
@@ -178,6 +201,7 @@ void sg_batches_destroy(sg_batches *batches)
     }
     for (size_t i = 0; i < N_ORDERS; i++)
         free(batches->orders[i].examples);
+    free(batches->plain);
     pthread_cond_destroy(&batches->changed);
     pthread_mutex_destroy(&batches->mutex);
     free(batches);
@@ -200,6 +224,8 @@ const sg_batch *sg_batches_get(sg_batches *batches, uint64_t index, uint32_t ran
     key asked = {.index = index, .rank = rank, .size = size};
     pthread_mutex_lock(&batches->mutex);
     want(batches, asked);
+    if (!keys_equal(batches->buffers[1 - batches->front].holds, asked))
+        batches->n_waits++;
     while (!keys_equal(batches->buffers[1 - batches->front].holds, asked))
         pthread_cond_wait(&batches->changed, &batches->mutex);
     batches->front = 1 - batches->front;
@@ -207,6 +233,11 @@ const sg_batch *sg_batches_get(sg_batches *batches, uint64_t index, uint32_t ran
     want(batches, (key){.index = index + 1, .rank = rank, .size = size});
     pthread_mutex_unlock(&batches->mutex);
     return batch;
+}
+
+uint64_t sg_batches_waits(const sg_batches *batches)
+{
+    return batches->n_waits;
 }
 
 void sg_batches_expect(sg_batches *batches, uint64_t index, uint32_t rank, uint32_t size)

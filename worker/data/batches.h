@@ -8,7 +8,7 @@
 #ifndef SG_WORKER_DATA_BATCHES_H
 #define SG_WORKER_DATA_BATCHES_H
 
-#include "worker/data/dataset.h"
+#include "worker/data/augment.h"
 
 typedef struct sg_batches sg_batches;
 
@@ -16,6 +16,7 @@ typedef struct sg_batches_options {
     uint64_t batch; /* rows of the global batch, at least 1 */
     uint64_t seed;
     bool in_order; /* true: examples as they lie in the file, every epoch (evaluation); false: shuffled per epoch */
+    sg_augment augment; /* zeroed: nothing; otherwise the examples are images, larger than augment.crop each way */
 } sg_batches_options;
 
 typedef struct sg_batch {
@@ -35,6 +36,9 @@ uint64_t sg_batches_per_epoch(const sg_batches *batches);
 /* The rows of rank of size of batch `index`; valid until the next get. Then begins to make the same rank and size of
  * index + 1, in the guess that this is asked next; any other is right, too, but is waited for. rank < size. */
 const sg_batch *sg_batches_get(sg_batches *batches, uint64_t index, uint32_t rank, uint32_t size);
+
+/* How often sg_batches_get had to wait, since what it was asked for was not made yet; the first time it always has. */
+uint64_t sg_batches_waits(const sg_batches *batches);
 
 /* Corrects the guess, for a caller that knows better (async: its next ticket). */
 void sg_batches_expect(sg_batches *batches, uint64_t index, uint32_t rank, uint32_t size);

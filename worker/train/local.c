@@ -139,6 +139,7 @@ sg_status sg_local_run(const sg_local_options *options, sg_summary *summary, sg_
         status = train(options, l, &losses, err);
     summary->seconds = (double)(sg_clock_ns() - started_ns) / 1e9;
     sg_local_destroy(l);
+    sg_log_info(options->log, "trained", "data_waits=%" PRIu64, sg_batches_waits(w->batches));
     if (status == SG_OK)
         status = sg_evaluate_accuracy(w, &summary->test_accuracy, err);
     if (status != SG_OK)

@@ -289,6 +289,7 @@ static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
     snprintf(summary.version, sizeof(summary.version), "%s", sg_library_version());
     memcpy(summary.initial_parameters_sha256, t->initial_sha256, sizeof(t->initial_sha256));
     sg_summary_conclude(&summary, w, &t->losses);
+    sg_log_info(t->options.log, "trained", "data_waits=%" PRIu64, sg_batches_waits(w->batches));
     sg_log_info(t->options.log, "evaluated", "test_accuracy=%.4f parameters_sha256=%s", summary.test_accuracy,
                 summary.parameters_sha256);
     return sg_summary_write(&summary, t->options.config->run_dir, err);

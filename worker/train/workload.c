@@ -13,6 +13,21 @@
 #include "kernels/update.h"
 #include "worker/nn/layers.h"
 
+static sg_status check_augment(const sg_workload *w, sg_error *err)
+{
+    const uint64_t crop = w->config->data.crop;
+    if (w->train->channels == 0 && (crop > 0 || w->config->data.flip))
+        return sg_error_set(err, SG_CONFIG,
+                            "data.crop and data.flip are for images; data.format %s without a data.shape of "
+                            "[channels, height, width] has none",
+                            sg_data_format_name(w->config->data.format));
+    if (crop > 0 && (crop >= w->train->height || crop >= w->train->width))
+        return sg_error_set(err, SG_CONFIG,
+                            "data.crop is %" PRIu64 "; wanted less than the %zu x %zu pixels of an image", crop,
+                            w->train->height, w->train->width);
+    return SG_OK;
+}
+
 static sg_status build(sg_workload *w, bool with_test, sg_error *err)
 {
     const sg_config *config = w->config;
@@ -23,6 +38,8 @@ static sg_status build(sg_workload *w, bool with_test, sg_error *err)
     sg_status status = sg_dataset_load_train(config, &w->train, err);
     if (status == SG_OK && with_test)
         status = sg_dataset_load_test(config, w->train, &w->test, err);
+    if (status == SG_OK)
+        status = check_augment(w, err);
     if (status != SG_OK)
         return status;
     w->steps_per_epoch = sg_workload_steps_per_epoch(config, w->train->n_examples);
@@ -45,7 +62,9 @@ static sg_status build(sg_workload *w, bool with_test, sg_error *err)
     sg_model_initialize(w->model, config->seed);
     w->tape = sg_tape_create(sg_kernel_cpu());
 
-    sg_batches_options batches = {.batch = config->train.batch, .seed = config->seed};
+    sg_batches_options batches = {.batch = config->train.batch,
+                                  .seed = config->seed,
+                                  .augment = {.crop = (uint32_t)config->data.crop, .flip = config->data.flip}};
     return sg_batches_create(w->train, &batches, &w->batches, err);
 }
 
