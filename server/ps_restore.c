@@ -90,6 +90,24 @@ static sg_status check_own(job *j)
                         sg_checkpoint_dir(folder), j->own);
 }
 
+static void log_other(const job *j, const char *key, uint64_t then, uint64_t now)
+{
+    if (then != now)
+        sg_log_warn(j->restore->options.log, "restored_with_other",
+                    "key=%s then=%" PRIu64 " now=%" PRIu64 " reason=\"examples come in another order than in one run\"",
+                    key, then, now);
+}
+
+/* What a job that is started may say otherwise than the one that made its checkpoint, but mostly does not mean to. */
+static void log_others(const job *j)
+{
+    const sg_config *config = j->restore->options.config;
+    if (j->own != 0 || !j->has_manifest || j->set.iteration == 0)
+        return;
+    log_other(j, "seed", j->manifest.seed, config->seed);
+    log_other(j, "train.batch", j->manifest.batch, config->train.batch);
+}
+
 static void log_unrecorded(const job *j, uint64_t unrecorded)
 {
     if (unrecorded > 0)
@@ -115,6 +133,7 @@ static sg_status record(job *j)
     if (status != SG_OK)
         return status;
     log_unrecorded(j, unrecorded);
+    log_others(j);
     j->generation = (last > j->above ? last : j->above) + 1;
     return sg_checkpoint_record_create(
         folder,

@@ -274,10 +274,11 @@ static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
     const sg_workload *w = t->workload;
     double seconds = (double)(t->ended_ns - t->started_ns) / 1e9;
     uint64_t n_made = sg_workload_examples(w, w->total_steps);
+    const bool was_beyond = info.sync && t->first > w->total_steps; /* what it went on from was */
     uint64_t n_before = t->first < w->total_steps ? sg_workload_examples(w, t->first) : n_made;
     sg_summary summary = {.ps = info.n_ps,
                           .workers = t->options.config->workers,
-                          .steps = w->total_steps,
+                          .steps = was_beyond ? t->first : w->total_steps,
                           .seconds = seconds,
                           .examples_per_second = (double)(n_made - n_before) / seconds,
                           .non_finite_steps = w->non_finite_steps};
