@@ -9,7 +9,6 @@
 #include "common/config_scalar.h"
 
 #define FOUND_BYTES 80
-#define NAME_TAIL   160 /* bytes of a long file name that a message shows */
 
 static void *field_of(const sg_config *config, const sg_config_option *option)
 {
@@ -26,11 +25,9 @@ sg_status sg_config_fault(const sg_config_place *place, const char *key, sg_erro
     va_end(args);
     if (place->source != NULL)
         return sg_error_prefix(err, status, "%s", place->source);
-    size_t length = strlen(place->name);
-    const char *name = length > NAME_TAIL ? place->name + length - NAME_TAIL : place->name;
     if (place->line == 0)
-        return sg_error_prefix(err, status, "%s: %s", name, key);
-    return sg_error_prefix(err, status, "%s:%u:%u: %s", name, place->line, place->column, key);
+        return sg_error_prefix(err, status, "%s: %s", place->name, key);
+    return sg_error_prefix(err, status, "%s:%u:%u: %s", place->name, place->line, place->column, key);
 }
 
 static const char *describe(const sg_config_node *node, char out[FOUND_BYTES])

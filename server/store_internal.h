@@ -133,12 +133,12 @@ struct sg_store {
      * by `admission` that it is none of its business any more. */
     _Atomic int mode, rule;
 
-    pthread_rwlock_t lock;                /* guards what follows, up to the next blank line */
-    uint64_t life, sequence;              /* of the newest order that was applied or refused for good */
-    sg_error order_result;                /* what was said to it, for when it comes again */
-    uint64_t generation;                  /* 0: none yet */
-    uint64_t backup_workers;              /* of the way of now */
-    char why[SG_ERROR_MESSAGE_BYTES / 2]; /* it began; "": not told */
+    pthread_rwlock_t lock;            /* guards what follows, up to the next blank line */
+    uint64_t life, sequence;          /* of the newest order that was applied or refused for good */
+    sg_error order_result;            /* what was said to it, for when it comes again */
+    uint64_t generation;              /* 0: none yet */
+    uint64_t backup_workers;          /* of the way of now */
+    char why[SG_ERROR_MESSAGE_BYTES]; /* it began; "": not told */
     struct {
         enum { SG_STORE_LOAD_NONE, SG_STORE_LOAD_UNDER_WAY, SG_STORE_LOAD_ENDED } state;
         sg_store_load what;

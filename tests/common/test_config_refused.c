@@ -419,3 +419,18 @@ Test(config_refused, data_that_no_reader_could_read_is_refused)
     };
     refuse_all(rows, SG_ARRAY_LEN(rows));
 }
+
+Test(config_refused, the_name_of_the_longest_file_leaves_room_for_what_is_wrong_in_it)
+{
+    static const char text[] = "update: {mode: asink}\n";
+    char name[4096] = "/first/";
+    memset(name + 7, 'x', sizeof(name) - 8);
+    memcpy(name + sizeof(name) - sizeof("/c.yaml"), "/c.yaml", sizeof("/c.yaml"));
+    sg_config *config = NULL;
+    sg_error err = {0};
+    cr_assert_eq(sg_config_parse(text, strlen(text), name, NULL, 0, &config, &err), SG_CONFIG);
+    cr_assert_eq(strncmp(err.message, "/first/xxx", 10), 0, "%s", err.message);
+    cr_assert_not_null(strstr(err.message, "xxx...xxx"), "%s", err.message);
+    cr_assert_not_null(strstr(err.message, "/c.yaml:1:16: update.mode: 'asink' is not one of sync, async, ssp"), "%s",
+                       err.message);
+}
