@@ -233,16 +233,17 @@ SHOWN(int, opinion_update, const char *rule, const float numbers[6], uint64_t co
 /* --- models ----------------------------------------------------------------------------------------------------- */
 
 /* With its initial values; NULL if it cannot be made. */
-SHOWN(sg_model *, opinion_model, const char *name, const uint64_t *hidden, size_t n_hidden, uint64_t height,
-      uint64_t width, uint64_t classes, uint64_t seed)
+SHOWN(sg_model *, opinion_model, const char *name, const uint64_t *hidden, size_t n_hidden, uint64_t base_width,
+      const uint64_t image[3], uint64_t classes, uint64_t seed)
 {
     sg_model_options options = {.name = name,
                                 .hidden = hidden,
                                 .n_hidden = n_hidden,
-                                .inputs = height * width,
-                                .channels = 1,
-                                .height = height,
-                                .width = width,
+                                .base_width = base_width,
+                                .inputs = image[0] * image[1] * image[2],
+                                .channels = image[0],
+                                .height = image[1],
+                                .width = image[2],
                                 .classes = classes};
     sg_model *model = NULL;
     if (sg_model_create(&options, &model, NULL) != SG_OK)
@@ -254,6 +255,35 @@ SHOWN(sg_model *, opinion_model, const char *name, const uint64_t *hidden, size_
 SHOWN(void, opinion_model_free, sg_model *model)
 {
     sg_model_destroy(model);
+}
+
+/* One step of sgd on n_rows, running statistics averaged; the loss. Begins the pass anew. */
+SHOWN(double, opinion_model_step, opinion_pass *pass, sg_model *model, const float *x, const uint32_t *labels,
+      size_t n_rows, float rate)
+{
+    sg_error err;
+    sg_tape_begin(pass->tape);
+    sg_tensor *logits = sg_model_forward(model, pass->tape, x, n_rows, SG_MODEL_TRAINS);
+    sg_tensor *loss = sg_softmax_cross_entropy_forward(pass->tape, logits, labels, n_rows);
+    if (sg_tape_backward(pass->tape, loss, &err) != SG_OK)
+        return 0; /* opinion_error tells */
+    for (size_t v = 0; v < model->n_variables; v++) {
+        const sg_variable *variable = &model->variables[v];
+        size_t n_elems = 1;
+        for (uint32_t i = 0; i < variable->rank; i++)
+            n_elems *= variable->shape[i];
+        for (size_t i = 0; i < n_elems; i++)
+            variable->value[i] =
+                variable->average ? variable->gradient[i] : variable->value[i] - rate * variable->gradient[i];
+    }
+    return sg_tape_get(pass->tape, loss, 0);
+}
+
+/* Logits by the running statistics. Begins the pass anew. */
+SHOWN(sg_tensor *, opinion_model_predict, opinion_pass *pass, sg_model *model, const float *x, size_t n_rows)
+{
+    sg_tape_begin(pass->tape);
+    return sg_model_forward(model, pass->tape, x, n_rows, SG_MODEL_PREDICTS);
 }
 
 /* NULL: there are not so many. */

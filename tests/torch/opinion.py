@@ -17,7 +17,9 @@ def load(build):
             ("variable", POINTER, [POINTER, POINTER, POINTER, ctypes.c_uint32, POINTER]),
             ("value", POINTER, [POINTER]), ("size", SIZE, [POINTER]), ("backward", None, [POINTER, POINTER, POINTER]),
             ("update", ctypes.c_int, [ctypes.c_char_p, POINTER, SIZE, SIZE] + [POINTER] * 4),
-            ("model", POINTER, [ctypes.c_char_p, POINTER] + [SIZE] * 5), ("model_free", None, [POINTER]),
+            ("model", POINTER, [ctypes.c_char_p, POINTER, SIZE, SIZE, POINTER, SIZE, SIZE]),
+            ("model_step", ctypes.c_double, [POINTER] * 4 + [SIZE, ctypes.c_float]),
+            ("model_predict", POINTER, [POINTER] * 3 + [SIZE]), ("model_free", None, [POINTER]),
             ("model_variable", POINTER, [POINTER, SIZE]), ("variable_name", ctypes.c_char_p, [POINTER]),
             ("variable_value", POINTER, [POINTER]), ("variable_shape", ctypes.c_uint32, [POINTER, POINTER]),
             ("order", None, [SIZE, SIZE, SIZE, POINTER]),
@@ -94,19 +96,40 @@ def update(rule, numbers, count, value, slots, gradient):
                               address(value), address(slots[0]), address(slots[1]), address(gradient)) == 0
 
 
+class Model:
+    """A built-in model with its initial values; image: channels, height, width."""
+
+    def __init__(self, name, image, classes, seed, hidden=(), base_width=0):
+        self.handle = lib.opinion_model(name.encode(), (ctypes.c_uint64 * len(hidden))(*hidden), len(hidden), base_width,
+                                        (ctypes.c_uint64 * 3)(*image), classes, seed)
+        assert self.handle
+
+    def values(self):
+        """[(name, array)] in declared order."""
+        values = []
+        while variable := lib.opinion_model_variable(self.handle, len(values)):
+            shape = (ctypes.c_uint64 * 8)()
+            rank = lib.opinion_variable_shape(variable, shape)
+            pointer = ctypes.cast(lib.opinion_variable_value(variable), ctypes.POINTER(ctypes.c_float))
+            values.append((lib.opinion_variable_name(variable).decode(),
+                           numpy.ctypeslib.as_array(pointer, tuple(shape[:rank])).copy()))
+        return values
+
+    def step(self, p, x, labels, rate):
+        return lib.opinion_model_step(p.handle, self.handle, address(x), p.keep(labels), len(labels), rate)
+
+    def predict(self, p, x):
+        return p.value(lib.opinion_model_predict(p.handle, self.handle, address(x), len(x)))
+
+    def close(self):
+        lib.opinion_model_free(self.handle)
+
+
 def initial_values(name, hidden, height, width, classes, seed):
     """[(name, array)] in declared order."""
-    model = lib.opinion_model(name.encode(), (ctypes.c_uint64 * len(hidden))(*hidden), len(hidden), height, width,
-                              classes, seed)
-    assert model
-    values = []
-    while variable := lib.opinion_model_variable(model, len(values)):
-        shape = (ctypes.c_uint64 * 8)()
-        rank = lib.opinion_variable_shape(variable, shape)
-        pointer = ctypes.cast(lib.opinion_variable_value(variable), ctypes.POINTER(ctypes.c_float))
-        values.append((lib.opinion_variable_name(variable).decode(),
-                       numpy.ctypeslib.as_array(pointer, tuple(shape[:rank])).copy()))
-    lib.opinion_model_free(model)
+    model = Model(name, (1, height, width), classes, seed, hidden)
+    values = model.values()
+    model.close()
     return values
 
 
