@@ -36,7 +36,8 @@ static void print(const Shardgrad__V1__SetResponse *response)
         else
             printf(" from step %" PRIu64, response->steps[group]);
     }
-    printf(" (set 1 is what the job began with)\n");
+    printf(" (set 1 is what the job began with%s)\n",
+           response->generation == 0 ? "; the next checkpoint stores it" : "");
 }
 
 static void tell(const char *text)
@@ -83,7 +84,8 @@ int sg_set_main(int argc, char **argv)
             "and, where the job makes checkpoints, its mode and rule:\n"
             "  update.mode  update.staleness  update.backup_workers  update.rule\n"
             "Steps that were begun close then, a checkpoint is cut, and all go on from it in a new generation; slots\n"
-            "that mean nothing to the new rule begin at zero. What was set holds when the job is started again.",
+            "that mean nothing to the new rule begin at zero. What was set is stored in the\n"
+            "next checkpoint, and holds when the job goes on from there; until then ps 0 alone remembers it.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
         .flags_help = SG_ARGUMENTS_FLAGS_OF_A_JOB,
