@@ -129,6 +129,8 @@ static void expect_error(const char *name, const char *const *layers, size_t n_l
     cr_assert_null(model);
 }
 
+#define POOL " N [stride N] [padding N], N from 1 to 15, stride from 1 to 1048576, padding from 0 to half of N"
+
 Test(layers_model, what_is_wrong_is_told_with_the_layer)
 {
     static const struct {
@@ -142,22 +144,21 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
          "model.layers[0]: 'conv2d 4 window 9' does not fit its input, images of 1 channels, 8 x 8"},
         {{"conv2d 4 window 3 groups 2"},
          "model.layers[0]: 'conv2d 4 window 3 groups 2' does not fit its input, images of 1 channels, 8 x 8"},
-        {{"max_pool 16 padding 5"},
-         "model.layers[0]: 'max_pool 16 padding 5' does not fit its input, images of 1 channels, 8 x 8"},
+        {{"max_pool 16 padding 5"}, "model.layers[0]: 'max_pool 16 padding 5'; wanted max_pool" POOL},
+        {{"average_pool 4 padding 3"}, "model.layers[0]: 'average_pool 4 padding 3'; wanted average_pool" POOL},
+        {{"max_pool 9"}, "model.layers[0]: 'max_pool 9' does not fit its input, images of 1 channels, 8 x 8"},
         {{"conv2d 4"},
          "model.layers[0]: 'conv2d 4'; wanted conv2d N window N [stride N] [padding N] [groups N], each N from 1 to "
-         "1048576"},
-        {{"dense 10 10"}, "model.layers[0]: 'dense 10 10'; wanted dense N, each N from 1 to 1048576"},
-        {{"dense 1048577"}, "model.layers[0]: 'dense 1048577'; wanted dense N, each N from 1 to 1048576"},
+         "1048576, padding from 0"},
+        {{"dense 10 10"}, "model.layers[0]: 'dense 10 10'; wanted dense N, N from 1 to 1048576"},
+        {{"dense 1048577"}, "model.layers[0]: 'dense 1048577'; wanted dense N, N from 1 to 1048576"},
         {{"dense 99999999999999999999"},
-         "model.layers[0]: 'dense 99999999999999999999'; wanted dense N, each N from 1 to 1048576"},
-        {{"dense 0"}, "model.layers[0]: 'dense 0'; wanted dense N, each N from 1 to 1048576"},
-        {{"dense -1"}, "model.layers[0]: 'dense -1'; wanted dense N, each N from 1 to 1048576"},
+         "model.layers[0]: 'dense 99999999999999999999'; wanted dense N, N from 1 to 1048576"},
+        {{"dense 0"}, "model.layers[0]: 'dense 0'; wanted dense N, N from 1 to 1048576"},
+        {{"dense -1"}, "model.layers[0]: 'dense -1'; wanted dense N, N from 1 to 1048576"},
         {{"relu 3"}, "model.layers[0]: 'relu 3'; wanted relu"},
-        {{"max_pool 2 window 2"},
-         "model.layers[0]: 'max_pool 2 window 2'; wanted max_pool N [stride N] [padding N], each N from 1 to 1048576"},
-        {{"max_pool 2 stride"},
-         "model.layers[0]: 'max_pool 2 stride'; wanted max_pool N [stride N] [padding N], each N from 1 to 1048576"},
+        {{"max_pool 2 window 2"}, "model.layers[0]: 'max_pool 2 window 2'; wanted max_pool" POOL},
+        {{"max_pool 2 stride"}, "model.layers[0]: 'max_pool 2 stride'; wanted max_pool" POOL},
         {{"flatten", "dens 10"},
          "model.layers[1]: 'dens 10': there is no such layer; wanted conv2d, dense, batch_norm, max_pool, "
          "average_pool, global_average_pool, flatten, relu, sigmoid, tanh, softplus or gelu"},

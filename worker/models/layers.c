@@ -22,11 +22,28 @@ typedef enum part { MAIN, WINDOW, STRIDE, PADDING, GROUPS, N_PARTS } part;
 static const char *const part_names[N_PARTS] = {
     [MAIN] = NULL, [WINDOW] = "window", [STRIDE] = "stride", [PADDING] = "padding", [GROUPS] = "groups"};
 
+/* Of one example: [channels, height, width], or [features]. */
+typedef struct extent {
+    uint32_t rank;
+    uint64_t shape[3];
+} extent;
+
+/* Which layer of which model. */
+typedef struct place {
+    sg_model *model;
+    size_t index;
+    bool last;
+} place;
+
 typedef struct layer layer;
 typedef struct pass pass;
 typedef struct kind {
     const char *name;
+    const char *form;         /* what it may be told, for people */
     unsigned wanted, allowed; /* bits of parts */
+    /* Adds the layer's variables, and makes of x its output; *fits: whether it takes such an input. NULL: it takes any
+     * and leaves its extent. */
+    sg_status (*extend)(const place *at, layer *l, extent *x, bool *fits, sg_error *err);
     sg_tensor *(*apply)(const layer *l, const pass *p, sg_tensor *x);
     sg_unary function; /* of the layers that are one */
 } kind;
@@ -46,6 +63,92 @@ struct pass {
     sg_model *model;
     sg_tape *tape;
 };
+
+/* --- what a layer makes of its input ------------------------------------------------------------------------------ */
+
+static sg_status add_variables(const place *at, layer *l, uint32_t rank, const uint64_t *shape, float limit,
+                               sg_error *err)
+{
+    char name[64];
+    l->variable = at->model->n_variables;
+    snprintf(name, sizeof name, "layer%zu.weight", at->index);
+    sg_status status = sg_model_add_variable(at->model, name, rank, shape, (sg_initial){.limit = limit}, err);
+    if (status != SG_OK)
+        return status;
+    snprintf(name, sizeof name, "layer%zu.bias", at->index);
+    return sg_model_add_variable(at->model, name, 1, &l->numbers[MAIN], (sg_initial){0}, err);
+}
+
+static bool slide(const layer *l, uint64_t window, uint64_t usual_stride, extent *x)
+{
+    const uint64_t stride = l->numbers[STRIDE] ? l->numbers[STRIDE] : usual_stride;
+    for (size_t i = 1; i < 3; i++)
+        x->shape[i] = sg_conv_out(x->shape[i], window, stride, l->numbers[PADDING]);
+    return x->shape[1] > 0 && x->shape[2] > 0;
+}
+
+static sg_status extend_conv2d(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
+{
+    const uint64_t outputs = l->numbers[MAIN], window = l->numbers[WINDOW];
+    const uint64_t groups = l->numbers[GROUPS] ? l->numbers[GROUPS] : 1;
+    const uint64_t inputs = x->shape[0] / groups; /* of one output */
+    *fits = x->rank == 3 && x->shape[0] % groups == 0 && outputs % groups == 0 && slide(l, window, 1, x);
+    if (!*fits)
+        return SG_OK;
+    const uint64_t shape[] = {outputs, inputs, window, window};
+    x->shape[0] = outputs;
+    return add_variables(at, l, 4, shape, sg_initializer_he_limit(inputs * window * window), err);
+}
+
+static sg_status extend_dense(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
+{
+    const uint64_t shape[] = {x->shape[0], l->numbers[MAIN]};
+    *fits = x->rank == 1;
+    if (!*fits)
+        return SG_OK;
+    x->shape[0] = shape[1];
+    return add_variables(at, l, 2, shape,
+                         at->last ? sg_initializer_glorot_limit(shape[0], shape[1]) : sg_initializer_he_limit(shape[0]),
+                         err);
+}
+
+static sg_status extend_batch_norm(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
+{
+    char prefix[32];
+    *fits = true;
+    snprintf(prefix, sizeof prefix, "layer%zu", at->index);
+    l->variable = at->model->n_variables;
+    return sg_model_add_batch_norm(at->model, prefix, x->shape[0], err);
+}
+
+static sg_status extend_pool(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
+{
+    const uint64_t window = l->numbers[MAIN];
+    (void)at, (void)err;
+    *fits = x->rank == 3 && slide(l, window, window, x);
+    return SG_OK;
+}
+
+static sg_status extend_global_pool(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
+{
+    (void)at, (void)l, (void)err;
+    *fits = x->rank == 3;
+    x->rank = 1;
+    return SG_OK;
+}
+
+static sg_status extend_flatten(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
+{
+    uint64_t features = x->shape[0];
+    (void)at, (void)l, (void)err;
+    *fits = true;
+    for (uint32_t i = 1; i < x->rank; i++)
+        *fits = *fits && !__builtin_mul_overflow(features, x->shape[i], &features);
+    *x = (extent){.rank = 1, .shape = {features}};
+    return SG_OK;
+}
+
+/* --- its forward pass --------------------------------------------------------------------------------------------- */
 
 static sg_tensor *variable(const layer *l, const pass *p, size_t i)
 {
@@ -110,20 +213,29 @@ static sg_tensor *unary(const layer *l, const pass *p, sg_tensor *x)
     return sg_unary_forward(p->tape, x, l->kind->function, 0);
 }
 
-#define BIT(part_) (1U << (part_))
+/* --- the layers there are ----------------------------------------------------------------------------------------- */
+
+#define BIT(part_)  (1U << (part_))
+#define ANY_NUMBER  " from 1 to 1048576"
+#define POOL_FORM   " N [stride N] [padding N], N from 1 to 15, stride" ANY_NUMBER ", padding from 0 to half of N"
+#define SLIDES      (BIT(STRIDE) | BIT(PADDING))
+#define CONV_WANTED (BIT(MAIN) | BIT(WINDOW))
+_Static_assert(MAX_NUMBER == 1048576 && SG_POOL_MAX_WINDOW == 15, "the texts say so");
+
 static const kind kinds[] = {
-    {"conv2d", BIT(MAIN) | BIT(WINDOW), BIT(STRIDE) | BIT(PADDING) | BIT(GROUPS), conv2d, 0},
-    {"dense", BIT(MAIN), 0, dense, 0},
-    {"batch_norm", 0, 0, batch_norm, 0},
-    {"max_pool", BIT(MAIN), BIT(STRIDE) | BIT(PADDING), max_pool, 0},
-    {"average_pool", BIT(MAIN), BIT(STRIDE) | BIT(PADDING), average_pool, 0},
-    {"global_average_pool", 0, 0, global_average_pool, 0},
-    {"flatten", 0, 0, flatten, 0},
-    {"relu", 0, 0, relu, 0},
-    {"sigmoid", 0, 0, unary, SG_UNARY_SIGMOID},
-    {"tanh", 0, 0, unary, SG_UNARY_TANH},
-    {"softplus", 0, 0, unary, SG_UNARY_SOFTPLUS},
-    {"gelu", 0, 0, unary, SG_UNARY_GELU},
+    {"conv2d", "conv2d N window N [stride N] [padding N] [groups N], each N" ANY_NUMBER ", padding from 0", CONV_WANTED,
+     SLIDES | BIT(GROUPS), extend_conv2d, conv2d, 0},
+    {"dense", "dense N, N" ANY_NUMBER, BIT(MAIN), 0, extend_dense, dense, 0},
+    {"batch_norm", "batch_norm", 0, 0, extend_batch_norm, batch_norm, 0},
+    {"max_pool", "max_pool" POOL_FORM, BIT(MAIN), SLIDES, extend_pool, max_pool, 0},
+    {"average_pool", "average_pool" POOL_FORM, BIT(MAIN), SLIDES, extend_pool, average_pool, 0},
+    {"global_average_pool", "global_average_pool", 0, 0, extend_global_pool, global_average_pool, 0},
+    {"flatten", "flatten", 0, 0, extend_flatten, flatten, 0},
+    {"relu", "relu", 0, 0, NULL, relu, 0},
+    {"sigmoid", "sigmoid", 0, 0, NULL, unary, SG_UNARY_SIGMOID},
+    {"tanh", "tanh", 0, 0, NULL, unary, SG_UNARY_TANH},
+    {"softplus", "softplus", 0, 0, NULL, unary, SG_UNARY_SOFTPLUS},
+    {"gelu", "gelu", 0, 0, NULL, unary, SG_UNARY_GELU},
 };
 
 /* --- reading a layer -------------------------------------------------------------------------------------------- */
@@ -178,7 +290,24 @@ static bool read_parts(const char *text, layer *l)
             return false;
         told |= BIT(p);
     }
+    if (l->kind->extend == extend_pool &&
+        (l->numbers[MAIN] > SG_POOL_MAX_WINDOW || l->numbers[PADDING] > l->numbers[MAIN] / 2))
+        return false;
     return (told & l->kind->wanted) == l->kind->wanted;
+}
+
+static sg_status unknown(const char *text, size_t index, sg_error *err)
+{
+    char names[256] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s",
+                              i == 0                        ? ""
+                              : i + 1 < SG_ARRAY_LEN(kinds) ? ", "
+                                                            : " or ",
+                              kinds[i].name);
+    return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s': there is no such layer; wanted %s", index, text,
+                        names);
 }
 
 static sg_status read_layer(const char *text, size_t index, layer *l, sg_error *err)
@@ -190,99 +319,13 @@ static sg_status read_layer(const char *text, size_t index, layer *l, sg_error *
         if (strcmp(kinds[i].name, name) == 0)
             l->kind = &kinds[i];
     if (!l->kind)
-        return sg_error_set(
-            err, SG_CONFIG,
-            "model.layers[%zu]: '%.60s': there is no such layer; wanted conv2d, dense, batch_norm, "
-            "max_pool, average_pool, global_average_pool, flatten, relu, sigmoid, tanh, softplus or gelu",
-            index, text);
+        return unknown(text, index, err);
     if (read_parts(rest, l))
         return SG_OK;
-    char wanted[128] = "";
-    size_t n = 0;
-    for (part p = 0; p < N_PARTS; p++)
-        if (l->kind->wanted & BIT(p))
-            n += (size_t)snprintf(wanted + n, sizeof wanted - n, p == MAIN ? " N" : " %s N", part_names[p]);
-    for (part p = 0; p < N_PARTS; p++)
-        if (l->kind->allowed & BIT(p))
-            n += (size_t)snprintf(wanted + n, sizeof wanted - n, " [%s N]", part_names[p]);
-    if (n > 0)
-        snprintf(wanted + n, sizeof wanted - n, ", each N from 1 to %" PRIu64, MAX_NUMBER);
-    return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s'; wanted %s%s", index, text, l->kind->name, wanted);
+    return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s'; wanted %s", index, text, l->kind->form);
 }
 
-/* --- what it makes of its input ----------------------------------------------------------------------------------- */
-
-/* Of one example: [channels, height, width], or [features]. */
-typedef struct extent {
-    uint32_t rank;
-    uint64_t shape[3];
-} extent;
-
-static sg_status add_variables(sg_model *model, size_t index, layer *l, uint32_t rank, const uint64_t *shape,
-                               float limit, sg_error *err)
-{
-    char name[64];
-    l->variable = model->n_variables;
-    snprintf(name, sizeof name, "layer%zu.weight", index);
-    sg_status status = sg_model_add_variable(model, name, rank, shape, (sg_initial){.limit = limit}, err);
-    if (status != SG_OK)
-        return status;
-    snprintf(name, sizeof name, "layer%zu.bias", index);
-    return sg_model_add_variable(model, name, 1, &l->numbers[MAIN], (sg_initial){0}, err);
-}
-
-static bool slide(const layer *l, uint64_t window, extent *x)
-{
-    const uint64_t stride = l->numbers[STRIDE] ? l->numbers[STRIDE] : l->kind->apply == conv2d ? 1 : window;
-    for (size_t i = 1; i < 3; i++)
-        x->shape[i] = sg_conv_out(x->shape[i], window, stride, l->numbers[PADDING]);
-    return x->shape[1] > 0 && x->shape[2] > 0;
-}
-
-/* Adds the layer's variables and makes of x its output; *fits: whether it takes such an input. */
-static sg_status pass_through(sg_model *model, size_t index, layer *l, bool last, extent *x, bool *fits, sg_error *err)
-{
-    const uint64_t outputs = l->numbers[MAIN], window = l->numbers[WINDOW];
-    const bool image = x->rank == 3;
-    *fits = true;
-    if (l->kind->apply == conv2d) {
-        const uint64_t groups = l->numbers[GROUPS] ? l->numbers[GROUPS] : 1;
-        *fits = image && x->shape[0] % groups == 0 && outputs % groups == 0;
-        const uint64_t fan_in = x->shape[0] / groups * window * window;
-        const uint64_t shape[] = {outputs, x->shape[0] / groups, window, window};
-        x->shape[0] = outputs;
-        *fits = *fits && slide(l, window, x);
-        return *fits ? add_variables(model, index, l, 4, shape, sg_initializer_he_limit(fan_in), err) : SG_OK;
-    }
-    if (l->kind->apply == dense) {
-        *fits = x->rank == 1;
-        const uint64_t shape[] = {x->shape[0], outputs};
-        const float limit =
-            last ? sg_initializer_glorot_limit(x->shape[0], outputs) : sg_initializer_he_limit(x->shape[0]);
-        x->shape[0] = outputs;
-        return *fits ? add_variables(model, index, l, 2, shape, limit, err) : SG_OK;
-    }
-    if (l->kind->apply == batch_norm) {
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "layer%zu", index);
-        l->variable = model->n_variables;
-        return sg_model_add_batch_norm(model, prefix, x->shape[0], err);
-    }
-    if (l->kind->apply == max_pool || l->kind->apply == average_pool)
-        *fits = image && outputs <= SG_POOL_MAX_WINDOW && l->numbers[PADDING] <= outputs / 2 && slide(l, outputs, x);
-    if (l->kind->apply == global_average_pool) {
-        *fits = image;
-        x->rank = 1;
-    }
-    if (l->kind->apply == flatten && image) {
-        uint64_t features;
-        *fits = !__builtin_mul_overflow(x->shape[0], x->shape[1], &features) &&
-                !__builtin_mul_overflow(features, x->shape[2], &features);
-        if (*fits)
-            *x = (extent){.rank = 1, .shape = {features}};
-    }
-    return SG_OK;
-}
+/* --- the model ---------------------------------------------------------------------------------------------------- */
 
 static void describe(const extent *x, char text[96])
 {
@@ -292,8 +335,6 @@ static void describe(const extent *x, char text[96])
     else
         snprintf(text, 96, "rows of %" PRIu64, x->shape[0]);
 }
-
-/* --- the model ---------------------------------------------------------------------------------------------------- */
 
 static sg_tensor *forward(sg_model *model, sg_tape *tape, sg_tensor *x)
 {
@@ -318,17 +359,18 @@ sg_status sg_layers_create(const sg_model_options *options, sg_model *model, sg_
         x = (extent){.rank = 3, .shape = {options->channels, options->height, options->width}};
     char found[96];
     for (size_t i = 0; i < net->n; i++) {
-        bool fits;
+        layer *l = &net->layers[i];
+        bool fits = true;
         describe(&x, found);
-        sg_status status = read_layer(options->layers[i], i, &net->layers[i], err);
-        if (status == SG_OK)
-            status = pass_through(model, i, &net->layers[i], i + 1 == net->n, &x, &fits, err);
+        sg_status status = read_layer(options->layers[i], i, l, err);
+        if (status == SG_OK && l->kind->extend != NULL)
+            status = l->kind->extend(&(place){model, i, i + 1 == net->n}, l, &x, &fits, err);
         if (status != SG_OK)
             return status;
         if (!fits)
             return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s' does not fit its input, %s%s", i,
                                 options->layers[i], found,
-                                net->layers[i].kind->apply == dense ? "; wanted flatten before it" : "");
+                                l->kind->extend == extend_dense ? "; wanted flatten before it" : "");
     }
     describe(&x, found);
     if (x.rank != 1 || x.shape[0] != options->classes || model->n_variables == 0)
