@@ -12,6 +12,7 @@
  *   sim_oracle.c    what must hold after every event
  *   sim_clocks.c    what ssp promises
  *   sim_save.c      checkpoints and their disk
+ *   sim_change.c    an admin who changes mode or rule
  *   sim_scenario.c  what a seed means: sizes, faults, and how the job must end */
 #ifndef SG_TESTS_SIM_H
 #define SG_TESTS_SIM_H
@@ -33,6 +34,7 @@
 #define SIM_MAX_GROUPS       2u
 #define SIM_MAX_STEPS        160u /* async: tickets */
 #define SIM_MAX_FAULTS       3u
+#define SIM_MAX_CHANGES      2u
 #define SIM_MAX_SETS         200u    /* checkpoints that were cut */
 #define SIM_END_MS           200000u /* nothing takes so long: it hangs */
 /* Bits of an incarnation that count; those above say where its coordinator began. */
@@ -87,6 +89,18 @@ typedef struct sim_fault {
     uint32_t process; /* KILL_WORKER */
 } sim_fault;
 
+/* Of mode, and perhaps rule. */
+typedef struct sim_change {
+    uint64_t at_ms, request;
+    sg_mode mode;
+    uint64_t staleness; /* of ssp */
+    uint32_t backup;    /* of sync */
+    bool rule;
+    bool sent, answered; /* so: */
+    sg_status status;
+} sim_change;
+
+/* The first six lines, and `backup`: of the generation that the oracle looks at. */
 typedef struct sim_scenario {
     bool async; /* or ssp: */
     bool ssp;
@@ -105,11 +119,14 @@ typedef struct sim_scenario {
     uint32_t quota[SIM_MAX_INDICES]; /* iterations that a process of this index does before it leaves */
     sim_fault faults[SIM_MAX_FAULTS];
     uint32_t n_faults;
+    bool averages; /* the second variable */
+    sim_change changes[SIM_MAX_CHANGES];
+    uint32_t n_changes;
 } sim_scenario;
 
 /* --- network ---------------------------------------------------------------------------------------------------- */
 
-typedef enum sim_sender { SIM_FROM_WORKER, SIM_FROM_PS, SIM_FROM_COORDINATOR } sim_sender;
+typedef enum sim_sender { SIM_FROM_WORKER, SIM_FROM_PS, SIM_FROM_COORDINATOR, SIM_FROM_ADMIN } sim_sender;
 
 /* Between two of them. */
 typedef struct sim_link {
@@ -121,7 +138,7 @@ typedef struct sim_link {
 struct sim_call {
     sim_call *next; /* all of the world */
     sim_sender sender;
-    uint32_t from;        /* process number of the worker, or ps */
+    uint32_t from;        /* process number of the worker, or ps; ADMIN: which change */
     uint64_t sender_life; /* of the ps that sends */
     uint64_t number;      /* WORKER: of the session's call; COORDINATOR: life of the ps that is ordered */
     uint64_t task;
@@ -203,7 +220,7 @@ typedef struct sim_slice_record {
     bool seen;
     bool known[SIM_MAX_STEPS + 1];
     float values[SIM_MAX_STEPS + 1][SIM_SLICE_ELEMS];
-    double expected[SIM_SLICE_ELEMS];   /* async: initial values minus all that counted */
+    float expected[SIM_SLICE_ELEMS];    /* async: initial values minus all that counted */
     uint64_t n_counted;                 /* async */
     uint64_t makers[SIM_MAX_STEPS + 1]; /* async: incarnation whose contribution made the version */
 } sim_slice_record;
@@ -256,7 +273,7 @@ struct sim {
     sim_arrival **waiting; /* [n_waiting] not answered at once; those that are by now are thrown out now and then */
     size_t n_waiting, waiting_capacity;
     uint64_t n_refused;                                               /* pushes for which there was no room */
-    sim_link links[SIM_MAX_WORKERS + SIM_MAX_PS + 1][SIM_MAX_PS + 2]; /* by sender; by ps, coordinator, heartbeats */
+    sim_link links[SIM_MAX_WORKERS + SIM_MAX_PS + 2][SIM_MAX_PS + 2]; /* by sender; by ps, coordinator, heartbeats */
     uint64_t n_generations;                                           /* recorded */
     bool job_ended;
     sg_status job_status;
@@ -276,7 +293,11 @@ struct sim {
     sg_checkpoint_manifest newest_manifest; /* of it */
     uint64_t pending_number;
     sg_checkpoint_manifest *pending_manifest;
-    uint64_t generation;   /* that the oracle looks at: the newest that is recorded */
+    uint64_t generation; /* that the oracle looks at: the newest that is recorded */
+    uint64_t
+        settled_generation; /* the newest that a change was answered with, and its mode; at first that of the file */
+    sg_mode settled_mode;
+    uint32_t n_changed;    /* generations that began with a change */
     uint32_t n_to_recover; /* ps that are to be started anew */
     uint32_t n_sets;
     bool failed;
@@ -324,6 +345,16 @@ void sim_save_deinit(sim *s);
 void sim_save_ticket(sim *s);
 void sim_save_judge(sim *s);
 
+void sim_change_choose(sim *s);
+void sim_change_schedule(sim *s);
+void sim_change_answered(sim *s, const sim_call *call, sg_status status, const char *text,
+                         const ProtobufCMessage *reply);
+/* A generation is recorded because of one, from this set. */
+void sim_change_begins(sim *s, const sg_checkpoint_manifest *manifest, const sim_set *set);
+/* The coordinator has entered one, with this configuration. */
+void sim_change_entered(sim *s, const sg_config *config);
+void sim_change_judge(sim *s);
+
 void sim_register_keep(sim *s, uint32_t ps);
 void sim_register_answered(sim *s, const sim_call *call, sg_status status, const char *text);
 
@@ -334,6 +365,10 @@ void sim_worker_start(sim *s, uint32_t index);
 void sim_worker_reply(sim *s, const sim_call *call, sg_status status, const char *text, const ProtobufCMessage *reply,
                       const float *data);
 
+/* Does the generation begin that is being recorded because of a change? */
+bool sim_ps_changes(const sim_ps *ps);
+/* Of the generation that the coordinator is in. */
+const sg_config *sim_ps_config(const sim_ps *ps);
 /* May the coordinator still wait for this incarnation? */
 bool sim_ps_counts(const sim *s, uint64_t incarnation);
 
@@ -344,6 +379,8 @@ void sim_clocks_reads(sim *s, uint64_t incarnation, uint32_t slice, uint64_t ver
 
 float sim_oracle_gradient(uint64_t incarnation, uint64_t step, uint32_t slice, uint32_t elem);
 float sim_oracle_initial(uint32_t slice, uint32_t elem);
+/* Async became sync: all slices of a group go on at one step. */
+void sim_oracle_level(sim *s, const sg_checkpoint_manifest *manifest);
 void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation);
 void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__TicketResponse *ticket);
 void sim_oracle_sent(sim *s, const sim_call *push);

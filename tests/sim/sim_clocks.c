@@ -90,6 +90,8 @@ void sim_clocks_reads(sim *s, uint64_t incarnation, uint32_t slice, uint64_t ver
     const uint32_t group = s->plan->slices[slice].group;
     const sim_clock *own = &s->clocks[group][incarnation & SIM_COUNTER_MASK];
     uint64_t granted, finished;
+    if (incarnation >> 32 != s->generation)
+        return;
     count_tickets(s, incarnation, group, &granted, &finished);
     if (!own->from_zero || granted < s->scenario.staleness + 2)
         return;

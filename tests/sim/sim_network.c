@@ -26,9 +26,10 @@ static uint64_t delay_ms(sim *s)
 
 static sim_link *link_of(sim *s, const sim_call *call)
 {
-    uint32_t from = call->sender == SIM_FROM_WORKER ? call->from
-                    : call->sender == SIM_FROM_PS   ? SIM_MAX_WORKERS + call->from
-                                                    : SIM_MAX_WORKERS + SIM_MAX_PS;
+    uint32_t from = call->sender == SIM_FROM_WORKER  ? call->from
+                    : call->sender == SIM_FROM_PS    ? SIM_MAX_WORKERS + call->from
+                    : call->sender == SIM_FROM_ADMIN ? SIM_MAX_WORKERS + SIM_MAX_PS + 1
+                                                     : SIM_MAX_WORKERS + SIM_MAX_PS;
     uint32_t to = call->to;
     if (call->to_coordinator)
         to = call->body->descriptor == &shardgrad__v1__heartbeat_request__descriptor ? SIM_MAX_PS + 1 : SIM_MAX_PS;
@@ -47,14 +48,18 @@ static void hand_back(sim *s, sim_call *call, sg_status status, const char *text
         sim_worker_reply(s, call, status, text, reply, data);
     else if (call->sender == SIM_FROM_PS)
         sim_register_answered(s, call, status, text);
+    else if (call->sender == SIM_FROM_ADMIN)
+        sim_change_answered(s, call, status, text, reply);
     else
         sim_ps_ordered(s, call, status, text, reply);
 }
 
-/* The process that waits for an answer to this call; NULL: a worker. */
+/* The ps that waits for an answer to this call; NULL: a worker, or an admin. */
 static const sim_ps *caller_of(const sim *s, const sim_call *call)
 {
-    return call->sender == SIM_FROM_WORKER ? NULL : &s->ps[call->sender == SIM_FROM_PS ? call->from : 0];
+    return call->sender == SIM_FROM_WORKER || call->sender == SIM_FROM_ADMIN
+               ? NULL
+               : &s->ps[call->sender == SIM_FROM_PS ? call->from : 0];
 }
 
 static void on_reply(sim *s, const sim_event *event)
@@ -145,9 +150,10 @@ static void on_arrival(sim *s, const sim_event *event)
     arrival->arrived_ms = s->now_ms;
     arrival->life = ps->life;
     sim_trace(s, "ps %u got %s from %s %u", call->to, call->body->descriptor->short_name,
-              call->sender == SIM_FROM_WORKER ? "worker process"
-              : call->sender == SIM_FROM_PS   ? "ps"
-                                              : "coordinator",
+              call->sender == SIM_FROM_WORKER  ? "worker process"
+              : call->sender == SIM_FROM_PS    ? "ps"
+              : call->sender == SIM_FROM_ADMIN ? "admin"
+                                               : "coordinator",
               call->from);
     sim_ps_arrive(s, arrival);
     sim_oracle_look(s, call->to);

@@ -145,6 +145,12 @@ void sim_oracle_sent(sim *s, const sim_call *call)
     contribution->sent |= bits_of(push);
 }
 
+static void expect_initial(sim_slice_record *record, uint32_t slice)
+{
+    for (uint32_t i = 0; i < SIM_SLICE_ELEMS; i++)
+        record->expected[i] = sim_oracle_initial(slice, i);
+}
+
 /* Async: every slice that counts now is subtracted now. */
 static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fresh)
 {
@@ -152,11 +158,13 @@ static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fr
         if (!(fresh & UINT64_C(1) << slice))
             continue;
         sim_slice_record *record = &s->slices[slice];
+        if (record->n_counted == 0)
+            expect_initial(record, slice);
         record->n_counted++;
         if (record->n_counted <= SIM_MAX_STEPS)
             record->makers[record->n_counted] = push->incarnation;
         for (uint32_t i = 0; i < SIM_SLICE_ELEMS && push->weight != 0; i++)
-            record->expected[i] -= (double)sim_oracle_gradient(push->incarnation, push->steps[0], slice, i);
+            record->expected[i] -= sim_oracle_gradient(push->incarnation, push->steps[0], slice, i);
     }
 }
 
@@ -295,7 +303,7 @@ static float next_value(const sim *s, const sim_step_record *record, const sim_c
         sum = first ? scale * g : fmaf(scale, g, sum);
         first = false;
     }
-    if (total > 0 && s->plan->slices[slice].variable == SIM_AVERAGED_VARIABLE)
+    if (total > 0 && s->scenario.averages && s->plan->slices[slice].variable == SIM_AVERAGED_VARIABLE)
         return sum;
     return total == 0 ? old : fmaf(-record->learning_rate, sum, old);
 }
@@ -351,11 +359,13 @@ static void check_async(sim *s, uint32_t slice, const sg_version *newest)
     if (newest->step != record->n_counted)
         sim_fail(s, "slice %" PRIu32 " has version %" PRIu64 " after %" PRIu64 " contributions", slice, newest->step,
                  record->n_counted);
+    if (record->n_counted == 0)
+        expect_initial(record, slice);
     for (uint32_t i = 0; i < newest->n_elems; i++) {
-        double want = (double)sim_oracle_initial(slice, i) + record->expected[i];
-        if (fabs((double)newest->values[i] - want) > 0)
+        const float want = record->expected[i];
+        if (memcmp(&newest->values[i], &want, sizeof want) != 0)
             sim_fail(s, "slice %" PRIu32 ", element %" PRIu32 " is %.9g, wanted %.9g", slice, i,
-                     (double)newest->values[i], want);
+                     (double)newest->values[i], (double)want);
     }
 }
 
@@ -404,12 +414,11 @@ void sim_oracle_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version
 
 /* --- generations ------------------------------------------------------------------------------------------------ */
 
-/* Async: integers were subtracted, so that what counted is what is missing. */
 static void take_back(sim_slice_record *record, uint32_t slice, const sim_set *set)
 {
     record->n_counted = set == NULL ? 0 : set->steps[slice];
     for (uint32_t i = 0; i < SIM_SLICE_ELEMS; i++)
-        record->expected[i] = set == NULL ? 0 : (double)set->values[slice][i] - (double)sim_oracle_initial(slice, i);
+        record->expected[i] = set == NULL ? sim_oracle_initial(slice, i) : set->values[slice][i];
 }
 
 void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manifest *manifest, const sim_set *set)
@@ -432,5 +441,20 @@ void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manif
         for (uint64_t version = manifest == NULL ? 0 : step + 1; version <= SIM_MAX_STEPS; version++)
             record->known[version] = false;
         record->seen = record->seen && manifest != NULL;
+    }
+}
+
+void sim_oracle_level(sim *s, const sg_checkpoint_manifest *manifest)
+{
+    const bool was_async = manifest != NULL && strcmp(manifest->mode, "sync") != 0;
+    for (uint32_t i = 0; was_async && !s->scenario.async && i < s->plan->n_slices; i++) {
+        if (s->plan->slices[i].variable == SIM_FROZEN_VARIABLE)
+            continue;
+        const uint64_t step = manifest->steps[s->plan->slices[i].group];
+        sim_slice_record *record = &s->slices[i];
+        memset(record->known, 0, sizeof record->known);
+        memcpy(record->values[step], record->expected, sizeof record->expected);
+        record->known[step] = true;
+        record->newest = step;
     }
 }

@@ -160,6 +160,8 @@ static void arrive_at_coordinator(sim *s, sim_ps *ps, sim_arrival *arrival)
         sg_coordinator_on_heartbeat(c, s->now_ms, (const Shardgrad__V1__HeartbeatRequest *)body, arrival);
     else if (type == &shardgrad__v1__leave_request__descriptor)
         sg_coordinator_on_leave(c, s->now_ms, (const Shardgrad__V1__LeaveRequest *)body, arrival);
+    else if (type == &shardgrad__v1__set_request__descriptor)
+        sg_coordinator_on_set(c, s->now_ms, (const Shardgrad__V1__SetRequest *)body, arrival);
     else
         sim_fail(s, "the coordinator got a %s", type->short_name);
     sim_ps_drain(s, ps);
@@ -173,6 +175,16 @@ void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *
     sg_coordinator_on_ordered(ps->coordinator, s->now_ms, call->to, call->number, status, text,
                               (const Shardgrad__V1__OrderResponse *)reply);
     sim_ps_drain(s, ps);
+}
+
+bool sim_ps_changes(const sim_ps *ps)
+{
+    return ps->coordinator->change.phase == SG_COORDINATOR_CHANGE_BEGINNING;
+}
+
+const sg_config *sim_ps_config(const sim_ps *ps)
+{
+    return ps->coordinator->config;
 }
 
 bool sim_ps_counts(const sim *s, uint64_t incarnation)
@@ -457,22 +469,23 @@ void sim_ps_start(sim *s, uint32_t index)
                    .life = 1 + index + 16 * ++s->n_lives,
                    .accepted_ms = s->now_ms,
                    .ticked_ms = s->now_ms};
-    ps->store = sg_store_create(&(sg_store_options){.ps = index,
-                                                    .mode = s->scenario.async ? SG_MODE_ASYNC : SG_MODE_SYNC,
-                                                    .rule = s->config->update.rule,
-                                                    .non_finite = s->config->update.non_finite,
-                                                    .park_ms = s->config->park_ms,
-                                                    .warn_after_ms = s->config->warn_after_ms,
-                                                    .message_bytes = s->config->message_bytes,
-                                                    .contribution_bytes = s->config->contribution_bytes,
-                                                    .held_bytes = s->seed_number % 3 * HELD_BYTES,
-                                                    .max_workers = s->config->max_workers,
-                                                    .backup_workers = s->config->update.backup_workers,
-                                                    .answer_pull = answer_pull,
-                                                    .on_cut = sim_save_cut,
-                                                    .on_load = sim_save_load,
-                                                    .user = s,
-                                                    .cut_user = ps});
+    ps->store = sg_store_create(
+        &(sg_store_options){.ps = index,
+                            .mode = s->config->update.mode == SG_MODE_SYNC ? SG_MODE_SYNC : SG_MODE_ASYNC,
+                            .rule = s->config->update.rule,
+                            .non_finite = s->config->update.non_finite,
+                            .park_ms = s->config->park_ms,
+                            .warn_after_ms = s->config->warn_after_ms,
+                            .message_bytes = s->config->message_bytes,
+                            .contribution_bytes = s->config->contribution_bytes,
+                            .held_bytes = s->seed_number % 3 * HELD_BYTES,
+                            .max_workers = s->config->max_workers,
+                            .backup_workers = s->config->update.backup_workers,
+                            .answer_pull = answer_pull,
+                            .on_cut = sim_save_cut,
+                            .on_load = sim_save_load,
+                            .user = s,
+                            .cut_user = ps});
     ps->told_life = ps->life;
     sg_store_set_life(ps->store, ps->life);
     if (index == 0)

@@ -217,9 +217,13 @@ static void on_record_written(sim *s, const sim_event *event)
     const sg_checkpoint_manifest *from = s->has_set ? &s->newest_manifest : NULL;
     s->n_generations++;
     sim_trace(s, "generation %" PRIu64 " begins at %" PRIu64, s->n_generations, from == NULL ? 0 : from->set.iteration);
+    if (sim_ps_changes(ps))
+        sim_change_begins(s, from, s->newest_set);
     sim_oracle_roll_back(s, s->n_generations, from, s->newest_set);
     sg_coordinator_on_recorded(ps->coordinator, s->now_ms,
                                &(sg_coordinator_recorded){.why = "", .generation = s->n_generations, .manifest = from});
+    sim_change_entered(s, sim_ps_config(ps));
+    sim_oracle_level(s, from);
     sim_ps_drain(s, ps);
 }
 
@@ -232,13 +236,14 @@ static sg_status read_slice(void *user, uint32_t variable, uint64_t first_elem, 
                             float *const *slots, size_t n_slots, uint64_t *step, uint64_t *n_applied, sg_error *err)
 {
     sim *s = user;
-    (void)slots;
     uint32_t i = 0;
     while (i < s->plan->n_slices &&
            (s->plan->slices[i].variable != variable || s->plan->slices[i].first_elem != first_elem))
         i++;
-    if (i == s->plan->n_slices || n_slots != 0 || s->plan->slices[i].n_elems != n_elems)
+    if (i == s->plan->n_slices || s->plan->slices[i].n_elems != n_elems)
         return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " has no such slice", variable);
+    for (size_t k = 0; k < n_slots; k++)
+        memset(slots[k], 0, n_elems * sizeof *values);
     memcpy(values, s->newest_set->values[i], n_elems * sizeof *values);
     *step = s->newest_set->steps[i];
     *n_applied = s->newest_set->n_applied[i];

@@ -9,8 +9,8 @@
 
 /* --- what a seed means ------------------------------------------------------------------------------------------ */
 
-/* Slices of 16, 16 and 8 elements, of 5 (sync: averaged), of 3 that are never trained, and, of the other group, of 16
- * and 4. */
+/* Slices of 16, 16 and 8 elements, of 5 (averaged, in some jobs), of 3 that are never trained, and, of the other group,
+ * of 16 and 4. */
 const sg_variable *sim_scenario_variables(const sim *s, size_t *n)
 {
     static float buffer[40]; /* a session looks only whether there is one */
@@ -21,9 +21,9 @@ const sg_variable *sim_scenario_variables(const sim *s, size_t *n)
             {.name = "frozen", .rank = 1, .shape = {3}, .value = buffer, .frozen = true},                              \
             {.name = "critic", .rank = 1, .shape = {20}, .value = buffer, .gradient = buffer, .group = 1},             \
     }
-    static const sg_variable sync[] = VARIABLES(true), async[] = VARIABLES(false);
-    *n = SG_ARRAY_LEN(sync) - (s->scenario.n_groups == 1);
-    return s->scenario.async ? async : sync;
+    static const sg_variable averaged[] = VARIABLES(true), plain[] = VARIABLES(false);
+    *n = SG_ARRAY_LEN(plain) - (s->scenario.n_groups == 1);
+    return s->scenario.averages ? averaged : plain;
 }
 
 static void choose_config(sim *s)
@@ -154,6 +154,7 @@ static void schedule(sim *s)
     }
     for (uint32_t i = 0; i < scenario->n_faults; i++)
         sim_at(s, scenario->faults[i].at_ms, on_fault, &scenario->faults[i], 0);
+    sim_change_schedule(s);
 }
 
 void sim_scenario_choose(sim *s)
@@ -183,7 +184,9 @@ void sim_scenario_choose(sim *s)
     for (uint32_t i = 0; i < scenario->n_faults; i++)
         scenario->faults[i] = choose_fault(s);
     choose_saves(s);
+    sim_change_choose(s);
     choose_config(s);
+    s->settled_mode = s->config->update.mode;
     schedule(s);
 }
 
@@ -538,13 +541,14 @@ void sim_scenario_judge(sim *s)
     const sim_fault *fault = NULL;
     uint32_t n = n_happened(s, &fault);
     judge_names(s);
+    sim_change_judge(s);
     if (waits_for_one_that_went(s))
         return;
     if (n == 0) {
         judge_calm(s);
         return;
     }
-    if (n > 1)
+    if (n > 1 || s->n_changed > 0) /* a fault in another mode, or before it */
         return;
     switch (fault->kind) {
     case SIM_FAULT_KILL_WORKER:

@@ -16,7 +16,18 @@ void sim_trainer_choose(sim *s, sim_worker *worker)
 {
     worker->push_pulls = sim_chance(s, 700);
     worker->in_pieces = sim_chance(s, 400);
-    worker->values_later = sim_chance(s, 500) && !s->scenario.ssp; /* as the client does */
+    worker->values_later = sim_chance(s, 500);
+}
+
+/* Of the generation that it is in. */
+static sg_mode mode_of(const sim_worker *worker)
+{
+    return sg_session_mode(worker->session);
+}
+
+static bool is_async(const sim_worker *worker)
+{
+    return mode_of(worker) != SG_MODE_SYNC;
 }
 
 static size_t group_slices(const sim *s, uint32_t group, uint32_t slices[SIM_MAX_SLICES])
@@ -122,8 +133,8 @@ static bool send_slices(sim *s, sim_worker *worker, const uint32_t *slices, size
         sim_worker_end(s, worker, err.code, err.message);
         return false;
     }
-    op_add(worker, task, worker->group, slices, n)->pull_after = s->scenario.async && !worker->push_pulls;
-    if (!s->scenario.async && !worker->push_pulls && !worker->leaves_early)
+    op_add(worker, task, worker->group, slices, n)->pull_after = is_async(worker) && !worker->push_pulls;
+    if (!is_async(worker) && !worker->push_pulls && !worker->leaves_early)
         pull(s, worker, worker->group, worker->step.number + 1, slices, n);
     return true;
 }
@@ -134,7 +145,7 @@ static void fill_gradients(sim *s, sim_worker *worker, const uint32_t *slices, s
     sg_session_facts_get(worker->session, &facts);
     worker->weight = sim_chance(s, 100) ? 0 : 1 + sim_below(s, 4);
     for (size_t i = 0; i < n; i++) {
-        if (!sg_session_is_back(worker->session) && !s->scenario.async &&
+        if (!sg_session_is_back(worker->session) && !is_async(worker) &&
             sg_session_slice_version(worker->session, slices[i]) != worker->step.number)
             sim_fail(s, "worker %" PRIu32 " computes step %" PRIu64 " on another version of slice %" PRIu32,
                      worker->index, worker->step.number, slices[i]);
@@ -152,7 +163,7 @@ static void step_handed_over(sim *s, sim_worker *worker)
     worker->step.examples = worker->weight;
     sg_session_finish(worker->session, s->now_ms, &worker->step);
     /* Async: steps are numbered over all workers. */
-    const uint64_t at = s->scenario.async ? worker->iterations_left : worker->step.iteration;
+    const uint64_t at = is_async(worker) ? worker->iterations_left : worker->step.iteration;
     const bool both = s->scenario.n_groups > 1 && at % s->scenario.every == 0;
     if (worker->group == 0 && both) {
         worker->group = 1;
@@ -199,7 +210,7 @@ static void exchange(sim *s, sim_worker *worker)
     }
     if (worker->leaves_early)
         leave(s, worker);
-    else if (worker->values_later)
+    else if (worker->values_later && mode_of(worker) != SG_MODE_SSP) /* as the client does */
         step_handed_over(s, worker);
 }
 
@@ -209,7 +220,7 @@ static void try_too_early(sim *s, sim_worker *worker)
     uint32_t slices[SIM_MAX_SLICES];
     const size_t n = group_slices(s, worker->group, slices);
     uint64_t task;
-    if (s->scenario.async || sg_session_is_back(worker->session) || sg_session_failed(worker->session, NULL) != SG_OK ||
+    if (is_async(worker) || sg_session_is_back(worker->session) || sg_session_failed(worker->session, NULL) != SG_OK ||
         sg_session_version(worker->session, worker->group) == worker->step.number)
         return;
     if (sg_session_push(worker->session, s->now_ms, UINT64_MAX, &worker->step, 1, slices, n, &task, NULL) != SG_INVALID)
@@ -239,7 +250,7 @@ static void compute(sim *s, sim_worker *worker)
 {
     worker->phase = SIM_COMPUTING;
     uint32_t slices[SIM_MAX_SLICES];
-    const size_t n = s->scenario.ssp ? group_slices(s, worker->group, slices) : 0;
+    const size_t n = mode_of(worker) == SG_MODE_SSP ? group_slices(s, worker->group, slices) : 0;
     sg_session_facts facts;
     sg_session_facts_get(worker->session, &facts);
     for (size_t i = 0; i < n; i++)
@@ -252,7 +263,7 @@ static void compute(sim *s, sim_worker *worker)
 static void begin_step(sim *s, sim_worker *worker, const sg_step *step)
 {
     uint64_t *next = &worker->next_step[worker->group];
-    if (!s->scenario.async && *next != UINT64_MAX && step->number != *next)
+    if (!is_async(worker) && *next != UINT64_MAX && step->number != *next)
         sim_fail(s, "worker %u got step %" PRIu64 " after step %" PRIu64, worker->index, step->number, *next - 1);
     *next = step->number + 1;
     worker->step = *step;
@@ -264,7 +275,7 @@ static void begin_step(sim *s, sim_worker *worker, const sg_step *step)
     }
     worker->phase = SIM_FETCHING;
     worker->task =
-        sg_session_pull(worker->session, s->now_ms, UINT64_MAX, s->scenario.async ? 0 : step->number, missing, n);
+        sg_session_pull(worker->session, s->now_ms, UINT64_MAX, is_async(worker) ? 0 : step->number, missing, n);
 }
 
 static void ask(sim *s, sim_worker *worker)

@@ -25,12 +25,14 @@ typedef struct tally {
     uint32_t ended_well, failed, n_sets;
     uint32_t faults[SIM_N_FAULTS]; /* that happened, by kind */
     uint64_t refused;              /* pushes for which there was no room */
+    uint64_t n_changed;            /* generations that began with another mode or rule */
 } tally;
 
 static void count(const sim *s, tally *t)
 {
     t->ended_well += s->job_ended && s->job_status == SG_OK;
     t->n_sets += s->n_sets;
+    t->n_changed += s->n_changed;
     t->failed += s->job_ended && s->job_status != SG_OK;
     t->refused += s->n_refused;
     for (uint32_t i = 0; i < s->scenario.n_faults; i++)
@@ -74,6 +76,7 @@ ParameterizedTest(const uint32_t *share, sim, whatever_is_lost_repeated_late_or_
     cr_assert_gt(t.failed, 0);
     cr_assert_gt(t.refused, n_seeds / 10, "pushes found room too often");
     cr_assert_gt(t.n_sets, n_seeds, "checkpoints that were complete");
+    cr_assert_gt(t.n_changed, n_seeds / 20, "generations of another mode or rule");
     for (uint32_t kind = 0; kind < SIM_N_FAULTS; kind++)
         cr_assert_gt(t.faults[kind], 0, "fault %" PRIu32 " never happened", kind);
 }

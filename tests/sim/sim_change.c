@@ -1,0 +1,179 @@
+/* tests/sim/sim_change.c - an admin who changes mode or rule while the job trains, and what must hold of it: nothing
+ * that was counted is lost with the change, no generation has a mode that nobody asked for, and what was answered holds
+ * for every generation that follows, whatever is lost and started anew. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "common/wire.h"
+#include "tests/sim/sim.h"
+
+#define ANSWER_MS   2000u
+#define RETRY_MS    50u
+#define PATIENCE_MS 60000u
+
+/* --- what a seed means ------------------------------------------------------------------------------------------ */
+
+void sim_change_choose(sim *s)
+{
+    sim_scenario *scenario = &s->scenario;
+    scenario->averages = !scenario->async;
+    if (!scenario->saves || !sim_chance(s, 400))
+        return;
+    scenario->averages = false; /* what the oracle knows of async subtracts */
+    scenario->n_changes = 1 + sim_chance(s, 300);
+    for (uint32_t i = 0; i < scenario->n_changes; i++)
+        scenario->changes[i] = (sim_change){.at_ms = sim_below(s, 2500),
+                                            .request = 1 + i,
+                                            .mode = (sg_mode)(SG_MODE_SYNC + sim_below(s, 3)),
+                                            .staleness = sim_below(s, 4),
+                                            .backup = (uint32_t)sim_below(s, 2),
+                                            .rule = sim_chance(s, 300)};
+}
+
+/* Of what the oracle knows: what the coordinator does not do it must refuse. */
+static bool may_be_refused(const sim *s, const sim_change *change)
+{
+    const sim_scenario *scenario = &s->scenario;
+    return (change->mode == SG_MODE_SYNC && change->backup >= scenario->n_workers) ||
+           (change->mode != SG_MODE_SYNC && scenario->on_loss == SG_WORKER_LOSS_WAIT) ||
+           (change->mode == SG_MODE_SSP && scenario->n_groups > 1 && scenario->every > 1);
+}
+
+/* --- the admin -------------------------------------------------------------------------------------------------- */
+
+static void add(Shardgrad__V1__SetRequest *request, Shardgrad__V1__Setting *setting, const char *key, const char *value)
+{
+    shardgrad__v1__setting__init(setting);
+    setting->key = (char *)key;
+    setting->value = (char *)value;
+    request->settings[request->n_settings++] = setting;
+}
+
+static void on_change(sim *s, const sim_event *event)
+{
+    static const char *const modes[] = {[SG_MODE_SYNC] = "sync", [SG_MODE_ASYNC] = "async", [SG_MODE_SSP] = "ssp"};
+    sim_change *change = event->subject;
+    Shardgrad__V1__Setting items[4], *list[4];
+    Shardgrad__V1__SetRequest request = SHARDGRAD__V1__SET_REQUEST__INIT;
+    char staleness[8], backup[8];
+    if (s->job_ended || (change->sent && s->now_ms > change->at_ms + PATIENCE_MS))
+        return;
+    change->sent = true;
+    snprintf(staleness, sizeof staleness, "%" PRIu64, change->staleness);
+    snprintf(backup, sizeof backup, "%" PRIu32, change->backup);
+    request.request = change->request;
+    request.settings = list;
+    add(&request, &items[0], "update.mode", modes[change->mode]);
+    if (change->mode == SG_MODE_SSP)
+        add(&request, &items[1], "update.staleness", staleness);
+    if (change->mode == SG_MODE_SYNC)
+        add(&request, &items[1], "update.backup_workers", backup);
+    if (change->rule) { /* with which it does what sgd does */
+        add(&request, &items[2], "update.rule", "momentum");
+        add(&request, &items[3], "update.momentum", "0");
+    }
+    sim_call call = {.sender = SIM_FROM_ADMIN,
+                     .from = (uint32_t)(change - s->scenario.changes),
+                     .to_coordinator = true,
+                     .body = sg_wire_head_copy(&request.base)};
+    sim_send(s, &call, ANSWER_MS);
+}
+
+void sim_change_schedule(sim *s)
+{
+    for (uint32_t i = 0; i < s->scenario.n_changes; i++)
+        sim_at(s, s->scenario.changes[i].at_ms, on_change, &s->scenario.changes[i], 0);
+}
+
+static bool is_asked_again(sg_status status)
+{
+    return status == SG_UNAVAILABLE || status == SG_TIMEOUT || status == SG_WAITING || status == SG_NOT_READY;
+}
+
+static void settle(sim *s, sim_change *change, const Shardgrad__V1__SetResponse *response)
+{
+    if (response->generation == 0 || response->generation <= s->settled_generation)
+        return;
+    s->settled_generation = response->generation;
+    s->settled_mode = change->mode;
+}
+
+void sim_change_answered(sim *s, const sim_call *call, sg_status status, const char *text,
+                         const ProtobufCMessage *reply)
+{
+    sim_change *change = &s->scenario.changes[call->from];
+    sim_trace(s, "change %" PRIu32 ": %s %s", call->from, sg_status_name(status), text);
+    if (is_asked_again(status)) {
+        sim_at(s, s->now_ms + RETRY_MS, on_change, change, 0);
+        return;
+    }
+    change->answered = true;
+    change->status = status;
+    if (status == SG_OK)
+        settle(s, change, (const Shardgrad__V1__SetResponse *)reply);
+    if (status == SG_CONFIG && !may_be_refused(s, change))
+        sim_fail(s, "a change was refused: %s", text);
+}
+
+/* --- what must hold --------------------------------------------------------------------------------------------- */
+
+static void check_kept(sim *s, uint32_t slice, const sg_checkpoint_manifest *manifest, const sim_set *set)
+{
+    const uint32_t group = s->plan->slices[slice].group;
+    if (s->plan->slices[slice].variable == SIM_FROZEN_VARIABLE)
+        return;
+    if (s->scenario.async && s->slices[slice].n_counted != set->steps[slice])
+        sim_fail(s, "a change took %" PRIu64 " contributions to slice %" PRIu32 ", which has %" PRIu64 " of them",
+                 s->slices[slice].n_counted, slice, set->steps[slice]);
+    for (uint64_t step = manifest->steps[group]; step < SIM_MAX_STEPS && !s->scenario.async; step++) {
+        const sim_step_record *record = &s->steps[group][step];
+        for (uint32_t i = 0; i < record->n_contributions; i++) {
+            if ((record->contributions[i].counted >> slice & 1) != 0)
+                sim_fail(s, "a change lost what worker %" PRIu32 " pushed of slice %" PRIu32 ", step %" PRIu64,
+                         record->contributions[i].index, slice, step);
+        }
+    }
+}
+
+void sim_change_begins(sim *s, const sg_checkpoint_manifest *manifest, const sim_set *set)
+{
+    s->n_changed++;
+    for (uint32_t slice = 0; slice < s->plan->n_slices; slice++)
+        check_kept(s, slice, manifest, set);
+}
+
+static bool is_asked_for(const sim *s, sg_mode mode)
+{
+    for (uint32_t i = 0; i < s->scenario.n_changes; i++) {
+        const sim_change *change = &s->scenario.changes[i];
+        if (change->sent && !change->answered && change->mode == mode)
+            return true;
+    }
+    return mode == s->settled_mode;
+}
+
+void sim_change_entered(sim *s, const sg_config *config)
+{
+    sim_scenario *scenario = &s->scenario;
+    const sg_mode mode = config->update.mode;
+    if (!is_asked_for(s, mode))
+        sim_fail(s, "generation %" PRIu64 " has mode %s, which nobody asked for", s->generation, sg_mode_name(mode));
+    scenario->async = mode != SG_MODE_SYNC;
+    scenario->ssp = mode == SG_MODE_SSP;
+    scenario->staleness = scenario->ssp ? config->update.staleness : 0;
+    scenario->backup = scenario->async ? 0 : (uint32_t)config->update.backup_workers;
+}
+
+/* Nobody is left without an answer. */
+void sim_change_judge(sim *s)
+{
+    for (uint32_t i = 0; i < s->scenario.n_changes; i++) {
+        const sim_change *change = &s->scenario.changes[i];
+        if (change->answered && change->status != SG_OK && change->status != SG_CONFIG &&
+            change->status != SG_STOPPED && (change->status != SG_EXHAUSTED || s->scenario.disk_full_per_mille == 0))
+            sim_fail(s, "a change ended with %s", sg_status_name(change->status));
+        if (change->sent && !change->answered && s->now_ms > change->at_ms + PATIENCE_MS)
+            sim_fail(s, "a change was not answered for %u ms", PATIENCE_MS);
+    }
+}
