@@ -145,6 +145,8 @@ void sg_coordinator_settle(sg_coordinator *c)
             moved |= sg_coordinator_init_advance(c);
             moved |= sg_coordinator_save_advance(c);
             moved |= sg_coordinator_change_advance(c);
+            if (c->recording && !c->over)
+                return;
             moved |= sg_coordinator_tickets_advance(c);
             moved |= sg_coordinator_losses_advance(c);
         }
@@ -350,6 +352,7 @@ void sg_coordinator_tick(sg_coordinator *c, uint64_t now_ms)
     if (!c->recording)
         sg_coordinator_members_tick(c);
     sg_coordinator_losses_tick(c);
+    sg_coordinator_change_tick(c);
     sg_coordinator_settle(c);
     answer_waiting(c);
     sg_coordinator_status_tick(c);

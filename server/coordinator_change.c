@@ -10,9 +10,9 @@
 #include "kernels/update.h"
 #include "server/coordinator_internal.h"
 
-/* Sync: so far behind, a group of an iteration that was begun is on its way; one that is farther behind is stepped when
- * its trainer likes. */
-#define NEAR_ITERATIONS 2u
+/* Sync: so far behind, a group is on its way: of the other one the step of the same iteration, the next and the one
+ * after that may have been handed out. One that is farther behind is stepped when its trainer likes. */
+#define NEAR_ITERATIONS 3u
 
 /* --- may it be? ------------------------------------------------------------------------------------------------- */
 
@@ -157,26 +157,68 @@ static bool any_member(const sg_coordinator *c)
     return sg_coordinator_losses_held(c) || sg_coordinator_members_any(c);
 }
 
+/* The first iteration that somebody who is there takes part in. */
+static uint64_t first_of_members(const sg_coordinator *c)
+{
+    uint64_t first = UINT64_MAX;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (c->workers[i].member && c->workers[i].member_from < first)
+            first = c->workers[i].member_from;
+    }
+    return first == UINT64_MAX ? 0 : first;
+}
+
 /* Sync: a step of an iteration that was begun in another group, and is about to be asked for. */
 static bool lags(const sg_coordinator *c, uint32_t index)
 {
     const sg_coordinator_group *group = &c->groups[index];
-    const uint64_t from = group->next_step > 0 ? group->last_iteration + 1 : 0;
+    const uint64_t first = first_of_members(c);
+    uint64_t from = group->next_step > 0 ? group->last_iteration + 1 : 0;
+    from = from > first ? from : first;
     const uint64_t next = sg_coordinator_steps_iteration(c, index, from);
     return next < c->frozen && c->frozen - next <= NEAR_ITERATIONS;
+}
+
+static bool has_waited(const sg_coordinator *c, uint64_t ms)
+{
+    return c->now_ms - c->change.since_ms >= ms;
+}
+
+static bool has_finished(const sg_coordinator_progress *progress)
+{
+    return progress->finished == progress->granted;
+}
+
+/* Async: it has a ticket of another group that it has not said to have finished. */
+static bool has_other(const sg_coordinator *c, uint32_t index, uint32_t group)
+{
+    for (uint32_t i = 0; i < c->n_groups; i++) {
+        if (i != group && !has_finished(&c->workers[index].groups[i]))
+            return true;
+    }
+    return false;
 }
 
 /* Async: it has tickets that it has not said to have finished. Who asks for no more has. */
 static bool has_unfinished(const sg_coordinator *c, uint32_t index)
 {
     const sg_coordinator_worker *worker = &c->workers[index];
-    if (worker->state != SG_COORDINATOR_WORKER_JOINED || worker->groups == NULL || worker->resting)
-        return false;
-    for (uint32_t group = 0; group < c->n_groups; group++) {
-        if (worker->groups[group].finished < worker->groups[group].granted)
-            return true;
-    }
-    return false;
+    return worker->state == SG_COORDINATOR_WORKER_JOINED && worker->groups != NULL && !worker->resting &&
+           has_other(c, index, c->n_groups);
+}
+
+/* A worker may hold a ticket that it does not come to, because it waits for one of another group. As a rule its groups
+ * are level then; where they are not it gets on all the same, and the change perhaps nowhere. */
+bool sg_coordinator_change_grants(const sg_coordinator *c, uint32_t index, uint32_t group)
+{
+    if (c->change.phase == SG_COORDINATOR_CHANGE_NONE)
+        return true;
+    const sg_coordinator_progress *groups = c->workers[index].groups;
+    bool level = true;
+    for (uint32_t i = 0; i < c->n_groups; i++)
+        level = level && groups[i].granted * c->groups[i].every <= groups[group].granted * c->groups[group].every;
+    const bool stuck = has_waited(c, c->config->lease_ms) && has_finished(&groups[group]) && has_other(c, index, group);
+    return sg_coordinator_change_halts(c) && !c->change.quiet && (!level || stuck);
 }
 
 /* n_workers: nobody. */
@@ -193,7 +235,8 @@ static bool is_quiet(const sg_coordinator *c)
 {
     if (sg_coordinator_is_async(c))
         return !sg_coordinator_losses_held(c) && first_unfinished(c) == c->n_workers;
-    const bool waits = any_member(c) && c->now_ms - c->change.since_ms < c->config->lease_ms;
+    /* A group that has not come by then does not step in every iteration. */
+    const bool waits = any_member(c) && !has_waited(c, c->config->start_timeout_ms / 2);
     for (uint32_t group = 0; group < c->n_groups && waits; group++) {
         if (lags(c, group))
             return false;
@@ -208,7 +251,7 @@ bool sg_coordinator_change_saves(const sg_coordinator *c)
 
 bool sg_coordinator_change_opens(const sg_coordinator *c, uint64_t iteration)
 {
-    return c->change.phase == SG_COORDINATOR_CHANGE_NONE || (!c->change.quiet && iteration < c->frozen);
+    return c->change.phase == SG_COORDINATOR_CHANGE_NONE || (sg_coordinator_change_halts(c) && iteration < c->frozen);
 }
 
 bool sg_coordinator_change_hurries(const sg_coordinator *c, const sg_coordinator_parked *call)
@@ -307,6 +350,17 @@ bool sg_coordinator_change_advance(sg_coordinator *c)
         return false;
     begin_generation(c);
     return true;
+}
+
+void sg_coordinator_change_tick(sg_coordinator *c)
+{
+    char waiting[SG_ERROR_MESSAGE_BYTES], why[SG_ERROR_MESSAGE_BYTES];
+    if (!sg_coordinator_change_halts(c) || c->change.quiet || !has_waited(c, c->config->start_timeout_ms))
+        return;
+    sg_coordinator_change_waiting(c, waiting);
+    snprintf(why, sizeof why, "nothing is changed: %.300s, in vain for %" PRIu64 " ms", waiting,
+             c->now_ms - c->change.since_ms);
+    sg_coordinator_change_interrupt(c, SG_PEER_LOST, why);
 }
 
 void sg_coordinator_change_saved(sg_coordinator *c, sg_status status, const char *message)

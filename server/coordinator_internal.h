@@ -339,8 +339,11 @@ bool sg_coordinator_change_is_safe(const sg_coordinator *c);
 bool sg_coordinator_change_halts(const sg_coordinator *c);
 /* And what is to be in its checkpoint is there, or on its way: it is to be cut. */
 bool sg_coordinator_change_saves(const sg_coordinator *c);
-/* May a step of this iteration be handed out? */
+/* Sync: may a step of this iteration be handed out? (One of an iteration that was begun always may: steps of it that
+ * were handed out may come after it.) */
 bool sg_coordinator_change_opens(const sg_coordinator *c, uint64_t iteration);
+/* Async: may this worker have another ticket of this group? */
+bool sg_coordinator_change_grants(const sg_coordinator *c, uint32_t worker, uint32_t group);
 /* This call is to be asked again soon, because it brings news. */
 bool sg_coordinator_change_hurries(const sg_coordinator *c, const sg_coordinator_parked *call);
 /* Something came between: if nothing has happened yet, nothing will. `why` is a line. */
@@ -353,6 +356,8 @@ void sg_coordinator_change_entered(sg_coordinator *c, const sg_checkpoint_manife
 /* Can the next generation start from a checkpoint of this rule? */
 bool sg_coordinator_change_fits(const sg_coordinator *c, const char *rule);
 bool sg_coordinator_change_advance(sg_coordinator *c);
+/* Gives up what has waited too long for somebody. */
+void sg_coordinator_change_tick(sg_coordinator *c);
 /* For whom it waits; NULL: there is none. */
 const char *sg_coordinator_change_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
 void sg_coordinator_change_deinit(sg_coordinator *c);

@@ -165,7 +165,7 @@ static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, s
     if (sg_coordinator_losses_held(c))
         return false;
     sg_coordinator_group *group = &c->groups[call->ask.group];
-    if (c->drain.on || sg_coordinator_change_halts(c))
+    if (c->drain.on || !sg_coordinator_change_grants(c, call->worker, call->ask.group))
         return false;
     if (is_ssp(c) && !sg_coordinator_clocks_grant(c, call->worker, call->ask.group))
         return false;

@@ -155,17 +155,17 @@ Test(coordinator_change, steps_of_an_iteration_that_was_begun_are_handed_out_sti
     end();
 }
 
-Test(coordinator_change, a_group_that_does_not_come_is_not_waited_for_longer_than_a_lease)
+Test(coordinator_change, a_group_that_does_not_come_is_not_waited_for_for_ever)
 {
     begin("update.mode=sync", "update.rule=sgd", NULL);
     rig_granted(rig_ticket(&r, workers[0], 0, 1, 1));
     rig_set(&r, 7, "update.mode", "async");
-    rig_live(&r, 4800, workers);
+    rig_live(&r, 29800, workers);
     cr_assert_eq(rig_cut(&r)->mark, 0);
     rig_live(&r, 400, workers);
     cr_assert_eq(rig_cut(&r)->mark, 2);
     cr_assert_eq(rig_cut(&r)->steps[1], 1);
-    cr_assert(rig_waits(rig_ticket(&r, workers[0], 1, 1, 1)), "it is too late for it now");
+    rig_granted(rig_ticket(&r, workers[0], 1, 1, 1)); /* the step of the first group may wait for it */
     end();
 }
 
