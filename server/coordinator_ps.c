@@ -127,8 +127,8 @@ static void await_again(sg_coordinator *c, uint32_t index)
 /* What this life of it held is lost. False: that is the end of the job. */
 static bool lose(sg_coordinator *c, uint32_t index, const char *how)
 {
-    char why[SG_ERROR_MESSAGE_BYTES];
-    snprintf(why, sizeof why, "ps %" PRIu32 " (%.200s) %s", index, c->ps[index].address, how);
+    char why[SG_ERROR_MESSAGE_BYTES], name[SG_COORDINATOR_TEXT_BYTES];
+    snprintf(why, sizeof why, "%s %s", sg_coordinator_ps_name(c, index, name), how);
     if (sg_coordinator_save_give_up(c, why))
         return false;
     if (!sg_coordinator_generation_may_follow(c)) {

@@ -2,7 +2,10 @@
 #include <ctype.h>
 #include <stdlib.h>
 
+#include "common/shorten.h"
 #include "server/coordinator_internal.h"
+
+#define SHOWN_BYTES 200u /* of an address */
 
 /* --- words ------------------------------------------------------------------------------------------------------ */
 
@@ -32,23 +35,27 @@ void sg_coordinator_log_refused(sg_coordinator *c, const char *who, uint32_t ind
     free(clean);
 }
 
+/* "ps 0 (node7:4000)"; of a long address both ends. */
+static const char *put_name(const char *role, uint32_t index, const char *address, char out[SG_COORDINATOR_TEXT_BYTES])
+{
+    char shown[SG_COORDINATOR_TEXT_BYTES];
+    snprintf(shown, sizeof shown, "%s", sg_coordinator_text(address));
+    sg_shorten(shown, SHOWN_BYTES);
+    if (shown[0] == '\0')
+        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "%s %" PRIu32, role, index);
+    else
+        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "%s %" PRIu32 " (%.*s)", role, index, (int)SHOWN_BYTES, shown);
+    return out;
+}
+
 const char *sg_coordinator_worker_name(const sg_coordinator *c, uint32_t worker, char out[SG_COORDINATOR_TEXT_BYTES])
 {
-    const char *address = c->workers[worker].address;
-    if (address[0] == '\0')
-        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "worker %" PRIu32, worker);
-    else
-        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "worker %" PRIu32 " (%.200s)", worker, address);
-    return out;
+    return put_name("worker", worker, c->workers[worker].address, out);
 }
 
 const char *sg_coordinator_ps_name(const sg_coordinator *c, uint32_t ps, char out[SG_COORDINATOR_TEXT_BYTES])
 {
-    if (c->ps[ps].address == NULL)
-        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "ps %" PRIu32, ps);
-    else
-        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "ps %" PRIu32 " (%.200s)", ps, c->ps[ps].address);
-    return out;
+    return put_name("ps", ps, c->ps[ps].address, out);
 }
 
 /* --- who calls -------------------------------------------------------------------------------------------------- */

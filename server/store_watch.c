@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/shorten.h"
+
 #define LOOK_EVERY_MS   1000u
 #define MAX_NAMED       4u
 #define WAIT_TEXT_BYTES 400
+#define SHOWN_BYTES     56u /* of an address, so that all that are named fit */
 
 static void append(char *out, size_t out_bytes, const char *text)
 {
@@ -18,14 +21,15 @@ static void append(char *out, size_t out_bytes, const char *text)
 /* "worker 1 (host:4242), worker 3 (host:4343)" */
 static void name_workers(sg_store *store, const sg_workers *missing, char *out, size_t out_bytes)
 {
-    char text[160];
+    char text[320], shown[256];
     uint32_t named = 0, count = sg_workers_count(missing);
     out[0] = '\0';
     pthread_rwlock_rdlock(&store->lock);
     for (uint32_t worker = 0; named < MAX_NAMED && sg_workers_next(missing, worker, &worker); worker++, named++) {
         const char *address = worker < store->options.max_workers ? store->workers[worker].address : NULL;
-        snprintf(text, sizeof text, "%sworker %" PRIu32 " (%.120s)", named ? ", " : "", worker,
-                 address ? address : "address unknown");
+        snprintf(shown, sizeof shown, "%s", address ? address : "address unknown");
+        sg_shorten(shown, SHOWN_BYTES);
+        snprintf(text, sizeof text, "%sworker %" PRIu32 " (%s)", named ? ", " : "", worker, shown);
         append(out, out_bytes, text);
     }
     pthread_rwlock_unlock(&store->lock);

@@ -114,7 +114,7 @@ def check_config_tries_the_model_on_the_data_if_they_are_here(case):
     for config in (lenet, layers):
         checked = case.shardgrad("check-config", config, *elsewhere)
         contains(checked.out, "right; 1 ps, 1 workers", "output without the data")
-        contains(checked.err, "the model was not tried on them: /elsewhere/train-images: no such file", "a note")
+        contains(checked.err, "the model was not tried on the data: /elsewhere/train-images: no such file", "a note")
     contains(case.shardgrad("check-config", lenet, *elsewhere, "--set", "model.name=lenett", code=78).err,
              "lenet.yaml: model.name: there is no model 'lenett'", "a model that there is not")
 

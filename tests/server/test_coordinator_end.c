@@ -344,3 +344,28 @@ Test(coordinator_end, a_worker_whose_place_is_filled_is_neither_listed_nor_waite
     cr_assert_eq(rig_status(&r)->n_workers, 2);
     rig_deinit(&r);
 }
+
+Test(coordinator_end, of_a_long_address_its_end_is_told_too)
+{
+    rig r;
+    rig_init(&r, NULL);
+    rig_register_all(&r);
+    char address[256];
+    memset(address, 'x', sizeof address);
+    memcpy(address, "trainer", strlen("trainer"));
+    strcpy(address + sizeof address - sizeof "-pod-7:4242", "-pod-7:4242");
+    Shardgrad__V1__HelloRequest request = rig_hello_request(&r, 1, 12);
+    request.address = address;
+    uint64_t first = rig_join(&r, 0, 11);
+    rig_call *hello = rig_hello_with(&r, &request);
+    cr_assert_eq(hello->status, SG_OK, "%s", hello->text);
+    uint64_t other = ((const Shardgrad__V1__HelloResponse *)hello->body)->incarnation;
+    rig_call *declared = rig_declare(&r, first);
+    rig_initialized(&r, first, ((const Shardgrad__V1__DeclareResponse *)declared->body)->attempt);
+    rig_declare(&r, other);
+    rig_ticket(&r, first, 0, 0, 0);
+    const char *waiting = rig_status(&r)->waiting_for;
+    cr_assert_not_null(strstr(waiting, "waiting for worker 1 (trainerxxx"), "%s", waiting);
+    cr_assert_not_null(strstr(waiting, "-pod-7:4242) to ask"), "%s", waiting);
+    rig_deinit(&r);
+}

@@ -21,7 +21,7 @@ static sg_status check_model(const sg_config *config, sg_error *err)
     else if (status == SG_CONFIG || status == SG_DATA)
         return sg_error_set(err, status, "%s", why.message);
     else
-        fprintf(stderr, "shardgrad: the data are not here, so the model was not tried on them: %s\n", why.message);
+        fprintf(stderr, "shardgrad: the model was not tried on the data: %s\n", why.message);
     return SG_OK;
 }
 
