@@ -15,6 +15,7 @@ typedef struct watch {
     sg_supervisor *supervisor;
     char lines[4096]; /* "who: line\n" in the order of arrival */
     char finished[256];
+    char restarted[512];
     int n_ended;
     const char *stop_at; /* the line at which to stop, and to kill */
     const char *kill_at;
@@ -288,9 +289,12 @@ static const char *const *once_more(void *user, const char *who)
     return strcmp(who, "a") == 0 ? words : NULL;
 }
 
-static void ignore_restart(void *user, const char *who, uint64_t n)
+static void note_restart(void *user, const char *who, const char *how, uint64_t n)
 {
-    (void)user, (void)who, (void)n;
+    watch *w = user;
+    size_t used = strlen(w->restarted);
+    (void)n;
+    snprintf(w->restarted + used, sizeof(w->restarted) - used, "%s: %s;", who, how);
 }
 
 static bool is_b(void *user, const char *who)
@@ -310,7 +314,7 @@ Test(supervisor, one_without_which_all_is_done_has_not_failed)
                                                                  .on_finished = on_finished,
                                                                  .is_done_without = is_b,
                                                                  .restarts = 1,
-                                                                 .on_restarted = ignore_restart,
+                                                                 .on_restarted = note_restart,
                                                                  .on_ended = on_ended,
                                                                  .user = &w});
     start(&w, "b", "kill -9 $$");
@@ -331,14 +335,15 @@ Test(supervisor, a_later_life_is_told_more_and_only_what_holds_then)
                                                                  .on_finished = on_finished,
                                                                  .restarts = 3,
                                                                  .more_words = once_more,
-                                                                 .on_restarted = ignore_restart,
+                                                                 .on_restarted = note_restart,
                                                                  .on_ended = on_ended,
                                                                  .user = &w});
     /* a dies twice, b once: each leaves a file for every life that it had. */
     char *script_a = sg_xprintf("echo life $* >&2; test -e %s/2 && exit 0; test -e %s/1 && touch %s/2; touch %s/1; "
                                 "kill -9 $$",
                                 folder, folder, folder, folder);
-    char *script_b = sg_xprintf("echo life $* >&2; test -e %s/b && exit 0; touch %s/b; kill -9 $$", folder, folder);
+    char *script_b =
+        sg_xprintf("echo life $* >&2; test -e %s/b && exit 0; touch %s/b; echo a bug >&2; exit 70", folder, folder);
     for (int i = 0; i < 2; i++) {
         char *argv[] = {(char[]){"sh"},
                         (char[]){"-c"},
@@ -361,6 +366,8 @@ Test(supervisor, a_later_life_is_told_more_and_only_what_holds_then)
     cr_assert_eq(n_first, 1);
     cr_assert_eq(n_more, 2);
     cr_assert_eq(n_b, 2);
+    cr_assert_not_null(strstr(w.restarted, "a: a was ended by signal 9 (Killed): "), "%s", w.restarted);
+    cr_assert_not_null(strstr(w.restarted, "b: b failed with exit code 70: a bug;"), "%s", w.restarted);
     free(script_a);
     free(script_b);
     char *command = sg_xprintf("rm -r %s", folder);

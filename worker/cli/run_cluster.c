@@ -215,10 +215,11 @@ static const char *const *more_words(void *user, const char *who)
     return strncmp(who, "ps", strlen("ps")) == 0 ? sg_restart_words(&c->restart) : NULL;
 }
 
-static void on_restarted(void *user, const char *who, uint64_t n)
+static void on_restarted(void *user, const char *who, const char *how, uint64_t n)
 {
     cluster *c = user;
-    sg_progress_print(&c->run->progress, "shardgrad: %s died and was started anew (%" PRIu64 " of %" PRIu64 ")", who, n,
+    (void)who;
+    sg_progress_print(&c->run->progress, "shardgrad: %s; it was started anew (%" PRIu64 " of %" PRIu64 ")", how, n,
                       c->config->restarts);
 }
 

@@ -171,8 +171,26 @@ static void tell_more(child *c)
     c->argv[n] = NULL;
 }
 
+/* How a child ended that did not end well, and the exit code that stands for it. */
+static int describe_end(const child *c, sg_error *how)
+{
+    const char *colon = c->last_error.message[0] != '\0' ? ": " : "";
+    if (c->signal_number != 0) {
+        const int n = c->signal_number;
+        const bool bug = n == SIGSEGV || n == SIGABRT || n == SIGBUS || n == SIGFPE || n == SIGILL;
+        const sg_status status = bug ? SG_INTERNAL : SG_PEER_LOST;
+        (void)!sg_error_set(how, status, "%s was ended by signal %d (%s)%s%s", c->who, n, strsignal(n), colon,
+                            c->last_error.message);
+        return sg_status_exit_code(status);
+    }
+    const int code = (int)c->exit_code; /* of no program of ours: 127, where a library is missing */
+    (void)!sg_error_set(how, SG_PEER_LOST, "%s failed with exit code %d%s%s", c->who, code, colon,
+                        c->last_error.message);
+    return sg_status_is_exit_code(code) ? code : sg_status_exit_code(SG_PEER_LOST);
+}
+
 /* One that was killed or has crashed; what ended by its own decision would decide so again. False: it is not. */
-static bool restart(child *c)
+static bool restart(child *c, const sg_error *how)
 {
     sg_supervisor *s = c->supervisor;
     bool died = c->signal_number != 0 || c->exit_code == sg_status_exit_code(SG_INTERNAL);
@@ -186,7 +204,7 @@ static bool restart(child *c)
         s->failure = sg_status_exit_code(SG_NOT_FOUND);
         return true;
     }
-    s->options.on_restarted(s->options.user, c->who, s->n_restarts);
+    s->options.on_restarted(s->options.user, c->who, how->message, s->n_restarts);
     return true;
 }
 
@@ -194,6 +212,7 @@ static bool restart(child *c)
 static void judge(child *c)
 {
     sg_supervisor *s = c->supervisor;
+    sg_error how;
     if (s->stopping)
         return;
     const bool ended_well = c->exit_code == 0 && c->signal_number == 0;
@@ -201,21 +220,11 @@ static void judge(child *c)
         s->options.on_finished(s->options.user, c->who, sg_supervisor_n_alive(s));
         return;
     }
-    if (restart(c))
+    const int code = describe_end(c, &how);
+    if (restart(c, &how))
         return;
-    const char *colon = c->last_error.message[0] != '\0' ? ": " : "";
-    if (c->signal_number != 0) {
-        bool bug = c->signal_number == SIGSEGV || c->signal_number == SIGABRT || c->signal_number == SIGBUS ||
-                   c->signal_number == SIGFPE || c->signal_number == SIGILL;
-        s->failure = sg_status_exit_code(bug ? SG_INTERNAL : SG_PEER_LOST);
-        (void)!sg_error_set(&s->error, bug ? SG_INTERNAL : SG_PEER_LOST, "%s was ended by signal %d (%s)%s%s", c->who,
-                            c->signal_number, strsignal(c->signal_number), colon, c->last_error.message);
-    } else {
-        const int code = (int)c->exit_code; /* of no program of ours: 127, where a library is missing */
-        s->failure = sg_status_is_exit_code(code) ? code : sg_status_exit_code(SG_PEER_LOST);
-        (void)!sg_error_set(&s->error, SG_PEER_LOST, "%s failed with exit code %d%s%s", c->who, code, colon,
-                            c->last_error.message);
-    }
+    s->failure = code;
+    s->error = how;
     sg_supervisor_stop(s);
 }
 

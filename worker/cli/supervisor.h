@@ -32,7 +32,8 @@ typedef struct sg_supervisor_options {
     /* What such a one gets behind the command line that it had at first: words up to a NULL, copied; NULL, or no
      * function: nothing. */
     const char *const *(*more_words)(void *user, const char *who);
-    void (*on_restarted)(void *user, const char *who, uint64_t n);
+    /* It was; `how` is the line that tells how it had ended: "ps-0 was ended by signal 9 (Killed)". */
+    void (*on_restarted)(void *user, const char *who, const char *how, uint64_t n);
     /* Once, when the last child has ended and everything it wrote was handed over. */
     void (*on_ended)(void *user);
     void *user;

@@ -75,7 +75,7 @@ def kill_one(case, ps):
     wait_until(lambda: newest(case, "run") >= 100 or run.popen.poll() is not None, "a periodic checkpoint")
     kill(case, run, ps)
     end_like(case, run, "run", sha256)
-    contains(run.err, rf"ps-{ps} died and was started anew", "what run said")
+    contains(run.err, rf"ps-{ps} was ended by signal 9 .*; it was started anew", "what run said")
     contains(log_of(case, "run", "worker-0"), r"rolled_back", "the log of worker 0")
     check(any(generation == 2 for _, generation in sets(case, "run")), "no checkpoint is of generation 2")
 
