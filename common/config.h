@@ -69,9 +69,10 @@ typedef struct sg_config {
         sg_non_finite non_finite; /* skip */
     } update;
     struct {
-        uint64_t batch;  /* 128: the global batch */
-        uint64_t epochs; /* 5 */
-        uint64_t steps;  /* 0: epochs decide; otherwise the job ends after so many */
+        uint64_t batch;                               /* 128: the global batch */
+        uint64_t epochs;                              /* 5 */
+        uint64_t steps;                               /* 0: epochs decide; otherwise the job ends after so many */
+        uint64_t test_every_steps, test_every_epochs; /* 0: the test set is looked at in the end alone */
     } train;
     struct {
         char *dir;      /* "": no checkpoints are made */

@@ -118,6 +118,10 @@ static const sg_config_option options[] = {
      .help = "passes over the data"},
     {"train.steps", SG_CONFIG_COUNT, AT(train.steps), "0", 0, UINT32_MAX, .shared = true,
      .help = "not 0: end after so many steps, whatever the epochs"},
+    {"train.test_every_steps", SG_CONFIG_COUNT, AT(train.test_every_steps), "0", 0, UINT32_MAX, .shared = true,
+     .help = "after so many steps, each time, the workers share the test set and evaluate; 0: only in the end"},
+    {"train.test_every_epochs", SG_CONFIG_COUNT, AT(train.test_every_epochs), "0", 0, 1000000, .shared = true,
+     .help = "the same after so many epochs"},
 
     {"checkpoint.dir", SG_CONFIG_TEXT, AT(checkpoint.dir), "\"\"", 0, MAX_PATH,
      .help = "folder that all ps share, for checkpoints; empty: none are made"},

@@ -386,4 +386,14 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
                                          char out[SG_ERROR_MESSAGE_BYTES]);
 void sg_coordinator_status_tick(sg_coordinator *c);
 
+/* --- coordinator_evaluations.c --------------------------------------------------------------------------------------
+ */
+
+/* Adds what the worker reports, once for each iteration; NULL, and what cannot be, is passed over. */
+void sg_coordinator_evaluations_take(sg_coordinator *c, uint32_t worker, const Shardgrad__V1__Evaluation *report);
+void sg_coordinator_evaluations_forget(sg_coordinator *c);
+/* Both [SG_COORDINATOR_EVALUATIONS]; returns how many there are, the oldest first. */
+size_t sg_coordinator_evaluations_fill(const sg_coordinator *c, Shardgrad__V1__Evaluation *out,
+                                       Shardgrad__V1__Evaluation **list);
+
 #endif

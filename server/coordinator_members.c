@@ -453,6 +453,7 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
             continue;
         worker->groups[progress->group].finished = progress->pushed; /* it asked for no ticket since */
         sg_coordinator_members_report(c, worker, progress->loss, progress->examples);
+        sg_coordinator_evaluations_take(c, index, progress->evaluation);
     }
     worker->state = SG_COORDINATOR_WORKER_LEFT;
     note_begun(c, index, request);

@@ -187,6 +187,14 @@ typedef struct sg_coordinator_life {
 } sg_coordinator_life;
 
 /* A member that is lost, and not excused yet. */
+/* What the workers found of the test set with the values of an iteration. */
+#define SG_COORDINATOR_EVALUATIONS 16u
+typedef struct sg_coordinator_evaluation {
+    uint64_t iteration, of, examples, correct;
+    double loss_sum;
+    sg_workers reported;
+} sg_coordinator_evaluation;
+
 typedef struct sg_coordinator_loss {
     TAILQ_ENTRY(sg_coordinator_loss) link;
     sg_coordinator_life life;
@@ -368,6 +376,9 @@ struct sg_coordinator {
     uint64_t frozen;                                                            /* 1 + the highest ever frozen */
     uint64_t ahead; /* async: of iterations before the numbers of tickets, when this generation began */
     uint64_t examples;
+    /* The newest, a ring: number i, counted from the first, lies at i modulo its size. */
+    sg_coordinator_evaluation evaluations[SG_COORDINATOR_EVALUATIONS];
+    uint64_t n_evaluations;
 
     sg_coordinator_save save;
     sg_coordinator_drain drain;

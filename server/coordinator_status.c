@@ -406,6 +406,9 @@ void sg_coordinator_status_answer(sg_coordinator *c, void *call)
     sg_coordinator_save_status(c, &checkpoint);
     if (sg_coordinator_save_due(c))
         response.checkpoint = &checkpoint;
+    Shardgrad__V1__Evaluation evaluations[SG_COORDINATOR_EVALUATIONS], *evaluation_list[SG_COORDINATOR_EVALUATIONS];
+    response.n_evaluations = sg_coordinator_evaluations_fill(c, evaluations, evaluation_list);
+    response.evaluations = evaluation_list;
     response.ps = ps_list;
     response.n_ps = c->n_ps;
     response.workers = worker_list;

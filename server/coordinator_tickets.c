@@ -287,6 +287,13 @@ static void take_report(sg_coordinator *c, sg_coordinator_worker *worker, const 
     progress->finished = request->finished;
     worker->returned = false;
     sg_coordinator_members_report(c, worker, request->loss, request->examples);
+    Shardgrad__V1__Evaluation evaluation = SHARDGRAD__V1__EVALUATION__INIT;
+    evaluation.iteration = request->test_iteration;
+    evaluation.examples = request->test_examples;
+    evaluation.of = request->test_of;
+    evaluation.correct = request->test_correct;
+    evaluation.loss = request->test_loss;
+    sg_coordinator_evaluations_take(c, sg_coordinator_index(c, worker), &evaluation);
     if (!sg_coordinator_is_async(c))
         sg_coordinator_steps_finished(c, request->group, sg_coordinator_index(c, worker), request->finished);
 }

@@ -163,3 +163,13 @@ Test(progress, the_drawn_line_is_narrower_than_the_terminal)
         close(terminal);
     }
 }
+
+Test(progress, what_was_found_of_the_test_set_stands_behind_the_loss)
+{
+    sg_progress progress;
+    sg_progress_init(&progress, stderr, false, 1000, 250);
+    sg_progress_state state = {.steps = 500, .examples = 100, .loss = 0.5F, .test_of = 200, .test_accuracy = 0.875};
+    char line[256];
+    sg_progress_format(&progress, &state, line, sizeof line);
+    cr_assert_str_eq(line, "epoch 3/4  step 500/1000  loss 0.5000  test 0.8750");
+}

@@ -60,6 +60,7 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->train.batch, 128u);
     cr_assert_eq(config->train.epochs, 5u);
     cr_assert_eq(config->train.steps, 0u);
+    cr_assert_eq(config->train.test_every_steps + config->train.test_every_epochs, 0u);
     cr_assert_str_eq(config->model.name, "mlp");
     cr_assert_eq(config->model.hidden.n, 2u);
     cr_assert_eq(config->model.hidden.items[1], 512u);
@@ -118,6 +119,8 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->train.batch, 129u);
     cr_assert_eq(config->train.epochs, 1000000u);
     cr_assert_eq(config->train.steps, 20u);
+    cr_assert_eq(config->train.test_every_steps, 5u);
+    cr_assert_eq(config->train.test_every_epochs, 6u);
     cr_assert_eq(config->model.hidden.n, 0u);
     cr_assert_eq(config->model.layers.n, 4u);
     cr_assert_str_eq(config->model.layers.items[0], "conv2d 4 window 3");

@@ -376,6 +376,83 @@ Test(coordinator_tickets, a_goodbye_reports_the_last_step_if_no_ticket_request_d
     }
 }
 
+/* What this worker found when it finished `finished` steps; the rest of the request is as in report(). */
+static void report_test(rig *r, uint64_t incarnation, uint64_t finished, const Shardgrad__V1__Evaluation *found)
+{
+    Shardgrad__V1__TicketRequest request = SHARDGRAD__V1__TICKET_REQUEST__INIT;
+    request.incarnation = incarnation;
+    request.generation = 1;
+    request.received = finished;
+    request.finished = finished;
+    request.test_iteration = found->iteration;
+    request.test_examples = found->examples;
+    request.test_of = found->of;
+    request.test_correct = found->correct;
+    request.test_loss = found->loss;
+    rig_ticket_with(r, &request);
+}
+
+static Shardgrad__V1__Evaluation found(uint64_t iteration, uint64_t examples, uint64_t correct, float loss)
+{
+    Shardgrad__V1__Evaluation evaluation = SHARDGRAD__V1__EVALUATION__INIT;
+    evaluation.iteration = iteration;
+    evaluation.examples = examples;
+    evaluation.of = 100;
+    evaluation.correct = correct;
+    evaluation.loss = loss;
+    return evaluation;
+}
+
+Test(coordinator_tickets, what_the_workers_found_of_the_test_set_is_added_up_once_by_iteration)
+{
+    rig r;
+    rig_init(&r, (const char *[]){NULL});
+    uint64_t workers[2] = {0};
+    rig_start(&r, 2, workers);
+    report(&r, workers[0], 0, 0, 9);
+    report(&r, workers[1], 0, 0, 9);
+    const Shardgrad__V1__Evaluation of_first = found(0, 60, 30, 1), of_second = found(0, 40, 20, 2);
+    const Shardgrad__V1__Evaluation next = found(1, 60, 50, 0.5F);
+    report_test(&r, workers[0], 1, &of_first);
+    cr_assert_eq(rig_status(&r)->n_evaluations, 1);
+    cr_assert_eq(rig_status(&r)->evaluations[0]->examples, 60);
+    report_test(&r, workers[1], 1, &of_second);
+    report_test(&r, workers[1], 2, &of_second); /* its answer was lost, and it has gone on */
+    report_test(&r, workers[0], 2, &next);
+    const Shardgrad__V1__StatusResponse *status = rig_status(&r);
+    cr_assert_eq(status->n_evaluations, 2);
+    const Shardgrad__V1__Evaluation *sum = status->evaluations[0];
+    cr_assert(sum->iteration == 0 && sum->examples == 100 && sum->of == 100 && sum->correct == 50);
+    cr_assert_float_eq((double)sum->loss, 1.4, 1e-6);
+    cr_assert(status->evaluations[1]->iteration == 1 && status->evaluations[1]->correct == 50);
+    rig_deinit(&r);
+}
+
+Test(coordinator_tickets, what_no_worker_can_have_found_is_passed_over_and_the_newest_are_kept)
+{
+    rig r;
+    rig_init(&r, alone);
+    uint64_t worker = 0;
+    rig_start(&r, 1, &worker);
+    report(&r, worker, 0, 0, 9);
+    const Shardgrad__V1__Evaluation wrong[] = {found(0, 101, 1, 1), found(0, 10, 11, 1), found(0, UINT64_MAX, 1, 1)};
+    uint64_t finished = 1;
+    for (size_t i = 0; i < SG_ARRAY_LEN(wrong); i++)
+        report_test(&r, worker, finished++, &wrong[i]);
+    cr_assert_eq(rig_status(&r)->n_evaluations, 0);
+    for (uint64_t i = 0; i < 40; i++) {
+        const Shardgrad__V1__Evaluation right = found(10 * i, 100, i, 1);
+        report_test(&r, worker, finished++, &right);
+    }
+    const Shardgrad__V1__Evaluation old = found(5, 100, 1, 1);
+    report_test(&r, worker, finished, &old);
+    const Shardgrad__V1__StatusResponse *status = rig_status(&r);
+    cr_assert_eq(status->n_evaluations, 16);
+    for (size_t i = 0; i < 16; i++)
+        cr_assert(status->evaluations[i]->iteration == 10 * (24 + i) && status->evaluations[i]->correct == 24 + i);
+    rig_deinit(&r);
+}
+
 /* --- async --------------------------------------------------------------------------------------------------- */
 
 Test(coordinator_tickets, async_tickets_are_numbered_over_all_workers_and_unique)

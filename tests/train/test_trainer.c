@@ -107,6 +107,23 @@ Test(trainer, two_workers_give_the_same_parameters_every_time_and_with_any_numbe
     job_deinit(&j);
 }
 
+Test(trainer, tests_on_the_way_change_no_bit)
+{
+    static const char *const set[] = {"train.test_every_steps=3", NULL};
+    for (uint32_t n_workers = 1; n_workers <= 2; n_workers++) {
+        job j;
+        job_init(&j, "slice_bytes: 256\nupdate: {rule: adam, learning_rate: 0.01}\n", NULL);
+        cluster_result without, with;
+        train(&j, 2, n_workers, NULL, &without);
+        train(&j, 2, n_workers, set, &with);
+        cr_assert_str_eq(with.summary.parameters_sha256, without.summary.parameters_sha256);
+        cr_assert_eq(with.summary.test_accuracy, without.summary.test_accuracy);
+        cluster_result_deinit(&without);
+        cluster_result_deinit(&with);
+        job_deinit(&j);
+    }
+}
+
 Test(trainer, every_example_of_every_batch_is_seen_by_one_worker)
 {
     job j;

@@ -125,6 +125,46 @@ Test(workload, evaluation_sees_every_test_example_and_can_be_stopped)
     job_deinit(&j);
 }
 
+Test(workload, the_parts_of_an_evaluation_are_every_test_example_once)
+{
+    job j;
+    job_init(&j, "", NULL);
+    sg_workload *w = create(&j);
+    sg_tested whole, part;
+    cr_assert_eq(sg_evaluate_part(w, 0, 1, &whole, NULL), SG_OK);
+    cr_assert(whole.examples == 50 && whole.of == 50);
+    for (uint32_t size = 2; size <= 60; size += 29) {
+        uint64_t examples = 0, correct = 0;
+        double loss = 0;
+        for (uint32_t rank = 0; rank < size; rank++) {
+            cr_assert_eq(sg_evaluate_part(w, rank, size, &part, NULL), SG_OK);
+            cr_assert_eq(part.of, 50);
+            examples += part.examples;
+            correct += part.correct;
+            loss += (double)part.loss * (double)part.examples;
+        }
+        cr_assert(examples == 50 && correct == whole.correct, "%u workers", size);
+        cr_assert_float_eq(loss / 50, whole.loss, 1e-5);
+    }
+    sg_workload_destroy(w);
+    job_deinit(&j);
+}
+
+Test(workload, an_evaluation_is_due_by_steps_or_epochs_but_not_at_either_end)
+{
+    job j;
+    job_init(&j, "", (const char *[]){"train.test_every_steps=6", "train.test_every_epochs=2", NULL});
+    sg_workload *w = create(&j); /* 20 steps, 4 an epoch */
+    for (uint64_t i = 0; i <= 24; i++)
+        cr_assert_eq(sg_evaluate_is_due(w, i), i == 6 || i == 8 || i == 12 || i == 16 || i == 18, "%d", (int)i);
+    cr_assert(sg_workload_needs_test(j.config, 1));
+    sg_workload_destroy(w);
+    job_deinit(&j);
+    job_init(&j, "", NULL);
+    cr_assert(sg_workload_needs_test(j.config, 0) && !sg_workload_needs_test(j.config, 1));
+    job_deinit(&j);
+}
+
 Test(workload, a_test_set_of_another_image_size_is_wrong_data)
 {
     job j;

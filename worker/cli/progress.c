@@ -65,16 +65,18 @@ void sg_progress_format(const sg_progress *p, const sg_progress_state *state, ch
         snprintf(out, out_bytes, "%s", state->waiting);
         return;
     }
-    char loss[32] = "", rate[48] = "", left[48];
+    char loss[32] = "", test[32] = "", rate[48] = "", left[48];
     uint64_t epochs = (p->total_steps + p->steps_per_epoch - 1) / p->steps_per_epoch;
     uint64_t begun = state->steps < p->total_steps ? state->steps : p->total_steps - 1;
     if (!isnan(state->loss))
         snprintf(loss, sizeof(loss), "  loss %.4f", (double)state->loss);
+    if (state->test_of > 0)
+        snprintf(test, sizeof(test), "  test %.4f", state->test_accuracy);
     if (speed(p, true) > 0)
         snprintf(rate, sizeof(rate), "  %.0f examples/s", speed(p, true));
     format_time_left(p, state, left, sizeof(left));
-    snprintf(out, out_bytes, "epoch %" PRIu64 "/%" PRIu64 "  step %" PRIu64 "/%" PRIu64 "%s%s%s",
-             begun / p->steps_per_epoch + 1, epochs, state->steps, p->total_steps, loss, rate, left);
+    snprintf(out, out_bytes, "epoch %" PRIu64 "/%" PRIu64 "  step %" PRIu64 "/%" PRIu64 "%s%s%s%s",
+             begun / p->steps_per_epoch + 1, epochs, state->steps, p->total_steps, loss, test, rate, left);
 }
 
 /* Whether a plain line is due: the first as soon as the speed is known, then every few seconds. */

@@ -13,10 +13,12 @@
 
 /* How far the job is. */
 typedef struct sg_progress_state {
-    uint64_t steps;      /* finished, those before a restore included */
-    uint64_t examples;   /* seen since this job was started */
-    float loss;          /* newest; NaN: none yet */
-    const char *waiting; /* for whom the job waits before its first step; "" or NULL: nobody */
+    uint64_t steps;       /* finished, those before a restore included */
+    uint64_t examples;    /* seen since this job was started */
+    float loss;           /* newest; NaN: none yet */
+    double test_accuracy; /* newest over all of test_of examples */
+    uint64_t test_of;     /* 0: none yet */
+    const char *waiting;  /* for whom the job waits before its first step; "" or NULL: nobody */
 } sg_progress_state;
 
 typedef struct sg_progress_sample {

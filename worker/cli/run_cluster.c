@@ -251,6 +251,13 @@ static void show(cluster *c, const Shardgrad__V1__StatusResponse *response)
         state.steps = response->steps < c->run->progress.total_steps ? response->steps : c->run->progress.total_steps;
     if (state.examples == 0)
         state.loss = NAN;
+    for (size_t i = 0; i < response->n_evaluations; i++) {
+        const Shardgrad__V1__Evaluation *evaluation = response->evaluations[i];
+        if (evaluation->examples < evaluation->of)
+            continue;
+        state.test_of = evaluation->of;
+        state.test_accuracy = (double)evaluation->correct / (double)evaluation->of;
+    }
     sg_progress_update(&c->run->progress, sg_clock_ms(), &state);
 }
 

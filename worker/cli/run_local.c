@@ -17,6 +17,7 @@ typedef struct local_run {
     sg_log_file file;
     sg_log log; /* to the file, and what is for the user also to the terminal */
     uint64_t examples, shown_ms;
+    sg_tested tested; /* the newest */
     atomic_bool stopped;
     _Atomic(sg_workload *) workload;
 } local_run;
@@ -35,10 +36,16 @@ static void show_step(void *user, const sg_step *step)
     local_run *l = user;
     uint64_t now_ms = sg_clock_ms();
     l->examples += step->examples;
+    if (step->tested.of > 0)
+        l->tested = step->tested;
     if (now_ms - l->shown_ms < PROGRESS_EVERY_MS)
         return;
     l->shown_ms = now_ms;
     sg_progress_state state = {.steps = step->number + 1, .examples = l->examples, .loss = step->loss};
+    if (l->tested.of > 0) {
+        state.test_of = l->tested.of;
+        state.test_accuracy = (double)l->tested.correct / (double)l->tested.of;
+    }
     sg_progress_update(&l->run->progress, now_ms, &state);
 }
 

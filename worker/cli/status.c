@@ -100,6 +100,13 @@ static void print_checkpoint(const Shardgrad__V1__CheckpointStatus *checkpoint)
     printf("\n");
 }
 
+static void print_evaluation(const Shardgrad__V1__Evaluation *evaluation)
+{
+    printf("tested: iteration %" PRIu64 ", %" PRIu64 " of %" PRIu64 " examples, loss %.4f, accuracy %.4f\n",
+           evaluation->iteration, evaluation->examples, evaluation->of, (double)evaluation->loss,
+           evaluation->examples > 0 ? (double)evaluation->correct / (double)evaluation->examples : 0);
+}
+
 static void print_status(const Shardgrad__V1__StatusResponse *response)
 {
     printf("job %s: %s, %s, generation %" PRIu64 ", %" PRIu64 " steps handed out, %" PRIu64 " examples\n",
@@ -107,6 +114,8 @@ static void print_status(const Shardgrad__V1__StatusResponse *response)
            response->steps, response->examples);
     if (response->checkpoint != NULL)
         print_checkpoint(response->checkpoint);
+    if (response->n_evaluations > 0)
+        print_evaluation(response->evaluations[response->n_evaluations - 1]);
     if (response->waiting_for[0] != '\0')
         printf("%s\n", response->waiting_for);
     if (response->reason[0] != '\0')

@@ -43,6 +43,8 @@ static void group_forget(sg_session_group *group)
     group->given_at = group->too_old = 0;
     group->next_too = false;
     group->loss = 0;
+    group->tested = (sg_tested){0};
+    group->tested_at = 0;
     group->refused = SG_OK;
     sg_session_text_set(&group->waiting, NULL);
 }

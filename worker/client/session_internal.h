@@ -146,7 +146,8 @@ typedef struct sg_session_held {
     uint32_t n_handed_over, n_acknowledged, n_lost;
     bool finished; /* says the owner, with these: */
     float loss;
-    uint64_t examples;
+    uint64_t examples, iteration;
+    sg_tested tested;
 } sg_session_held;
 
 typedef struct sg_session_group {
@@ -160,19 +161,21 @@ typedef struct sg_session_group {
      * and the newest request whose values are too old for the step that was given last. */
     uint64_t given_at, too_old;
     bool next_too;
-    bool wanted;                         /* somebody has asked for a ticket of this group */
-    bool seldom;                         /* it does not step in every iteration */
-    bool on_coordinator;                 /* ps 0 owns a slice of it that is trained */
-    bool rides;                          /* the next ticket is asked for with the next push, unless somebody waits */
-    uint64_t received, finished, pushed; /* as TicketRequest and GroupProgress mean them */
-    uint64_t begun;                      /* sync: 1 + the newest step of which something was handed over */
-    float loss;                          /* of the newest finished step */
-    uint64_t examples;                   /* of it */
-    uint64_t reported;                   /* as `finished`: what the coordinator has heard of */
-    sg_session_request *asking;          /* the ticket request; NULL: none */
-    sg_session_request *riding;          /* the push that asks for a ticket; NULL: none */
-    sg_session_task *task;               /* that waits for a ticket; NULL: none */
-    sg_status refused;                   /* how the last ticket request ended, for the next task */
+    bool wanted;                          /* somebody has asked for a ticket of this group */
+    bool seldom;                          /* it does not step in every iteration */
+    bool on_coordinator;                  /* ps 0 owns a slice of it that is trained */
+    bool rides;                           /* the next ticket is asked for with the next push, unless somebody waits */
+    uint64_t received, finished, pushed;  /* as TicketRequest and GroupProgress mean them */
+    uint64_t begun;                       /* sync: 1 + the newest step of which something was handed over */
+    float loss;                           /* of the newest finished step */
+    uint64_t examples;                    /* of it */
+    uint64_t reported;                    /* as `finished`: what the coordinator has heard of */
+    sg_tested tested;                     /* the newest; `of` 0: nothing was */
+    uint64_t tested_iteration, tested_at; /* of it; `finished` when its step was */
+    sg_session_request *asking;           /* the ticket request; NULL: none */
+    sg_session_request *riding;           /* the push that asks for a ticket; NULL: none */
+    sg_session_task *task;                /* that waits for a ticket; NULL: none */
+    sg_status refused;                    /* how the last ticket request ended, for the next task */
     char *refused_text, *waiting;
 } sg_session_group;
 
@@ -448,6 +451,8 @@ void sg_session_ticket_rode(sg_session *session, uint64_t now_ms, uint32_t group
                             const Shardgrad__V1__TicketRequest *asked, const Shardgrad__V1__TicketResponse *ticket);
 /* Examples of the newest finished step, if the coordinator has not heard of it. */
 uint64_t sg_session_unreported(const sg_session_group *group);
+/* Whether something was tested of which the coordinator has not heard. */
+bool sg_session_has_tested(const sg_session_group *group);
 /* Ends the task that waits for a ticket of this group, if none will come: a push of a step that is held was lost. */
 void sg_session_ticket_lost(sg_session *session, uint32_t group);
 /* Sync: whether the version of this step, the newest, was pulled for every slice. One that was pushed at it may hold

@@ -171,11 +171,23 @@ static sg_session_task *leave_task(const sg_session *session)
     return task;
 }
 
+static Shardgrad__V1__Evaluation *evaluation_fill(const sg_session_group *group, Shardgrad__V1__Evaluation *out)
+{
+    *out = (Shardgrad__V1__Evaluation)SHARDGRAD__V1__EVALUATION__INIT;
+    out->iteration = group->tested_iteration;
+    out->examples = group->tested.examples;
+    out->of = group->tested.of;
+    out->correct = group->tested.correct;
+    out->loss = group->tested.loss;
+    return out;
+}
+
 static void leave_ask(sg_session *session, sg_session_task *task)
 {
     const uint32_t n_groups = session->plan == NULL ? 0 : session->plan->n_groups;
     Shardgrad__V1__GroupProgress *progress = sg_xcalloc(n_groups + 1u, sizeof *progress);
     Shardgrad__V1__GroupProgress **list = sg_xcalloc(n_groups + 1u, sizeof(Shardgrad__V1__GroupProgress *));
+    Shardgrad__V1__Evaluation *evaluations = sg_xcalloc(n_groups + 1u, sizeof *evaluations);
     size_t n = 0;
     for (uint32_t i = 0; i < n_groups; i++) {
         if (session->groups[i].received == 0)
@@ -187,6 +199,8 @@ static void leave_ask(sg_session *session, sg_session_task *task)
         progress[n].begun = session->groups[i].begun;
         progress[n].examples = sg_session_unreported(&session->groups[i]);
         progress[n].loss = progress[n].examples == 0 ? 0 : session->groups[i].loss;
+        if (sg_session_has_tested(&session->groups[i]))
+            progress[n].evaluation = evaluation_fill(&session->groups[i], &evaluations[n]);
         list[n] = &progress[n];
         n++;
     }
@@ -198,6 +212,7 @@ static void leave_ask(sg_session *session, sg_session_task *task)
     request.n_progress = n;
     sg_session_request_add(session, task, SG_SESSION_LEAVE, SG_SESSION_COORDINATOR, &request.base);
     free(progress);
+    free(evaluations);
     free(list);
 }
 

@@ -51,6 +51,11 @@ uint64_t sg_session_unreported(const sg_session_group *group)
     return group->finished > group->reported ? group->examples : 0;
 }
 
+bool sg_session_has_tested(const sg_session_group *group)
+{
+    return group->tested.of > 0 && group->tested_at > group->reported;
+}
+
 static void ticket_request_fill(const sg_session *session, uint32_t index, Shardgrad__V1__TicketRequest *request)
 {
     const sg_session_group *group = &session->groups[index];
@@ -62,6 +67,13 @@ static void ticket_request_fill(const sg_session *session, uint32_t index, Shard
     request->finished = group->finished;
     request->examples = sg_session_unreported(group);
     request->loss = request->examples == 0 ? 0 : group->loss;
+    if (!sg_session_has_tested(group))
+        return;
+    request->test_iteration = group->tested_iteration;
+    request->test_examples = group->tested.examples;
+    request->test_of = group->tested.of;
+    request->test_correct = group->tested.correct;
+    request->test_loss = group->tested.loss;
 }
 
 static void ticket_ask(sg_session *session, uint32_t index)
@@ -326,6 +338,8 @@ void sg_session_finish(sg_session *session, uint64_t now_ms, const sg_step *step
     held->finished = true;
     held->loss = step->loss;
     held->examples = step->examples;
+    held->iteration = step->iteration;
+    held->tested = step->tested;
     sg_session_finish_due(session, now_ms, step->group);
 }
 
@@ -346,6 +360,11 @@ void sg_session_finish_due(sg_session *session, uint64_t now_ms, uint32_t index)
         group->finished = sg_session_is_sync(session) ? held->ticket->step.step + 1 : group->finished + 1;
         group->loss = held->loss;
         group->examples = held->examples;
+        if (held->tested.of > 0) {
+            group->tested = held->tested;
+            group->tested_iteration = held->iteration;
+            group->tested_at = group->finished;
+        }
         sg_session_ticket_unref(held->ticket);
         group->held[0] = group->held[1];
         group->n_held--;

@@ -113,9 +113,13 @@ static sg_status train(const sg_local_options *options, sg_local *l, sg_summary_
         if (sg_workload_is_stopped(w))
             return sg_error_set(err, SG_CANCELLED, "stopped at step %" PRIu64 " of %" PRIu64, i, w->total_steps);
         sg_step step;
-        sg_status status = sg_local_step(l, i, &step, err);
+        sg_tested tested = {0};
+        sg_status status = sg_evaluate_is_due(w, i) ? sg_evaluate_part(w, 0, 1, &tested, err) : SG_OK;
+        if (status == SG_OK)
+            status = sg_local_step(l, i, &step, err);
         if (status != SG_OK)
             return status;
+        step.tested = tested;
         sg_summary_losses_add(losses, step.loss, step.examples);
         if (options->on_step != NULL)
             options->on_step(options->user, &step);

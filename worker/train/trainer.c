@@ -140,9 +140,29 @@ static sg_status on_final(void *user, const sg_range *part, bool left_out, sg_er
     return sg_exchange_send(t->exchange, part, left_out, err);
 }
 
+/* This worker's part, by the same rank and size as its rows of the batch: so the members of an iteration, who are the
+ * same for all of them, look at each example once. In async, where a batch is one worker's, so is a test. */
+static sg_status test_part(sg_trainer *t, sg_error *err)
+{
+    sg_status status = finish_sent(t, err); /* the values of this iteration are all here then */
+    if (status == SG_OK)
+        status = sg_evaluate_part(t->workload, t->step.rank, t->step.size, &t->step.tested, err);
+    if (status == SG_OK)
+        sg_log_info(t->options.log, "tested",
+                    "iteration=%" PRIu64 " examples=%" PRIu64 " of=%" PRIu64 " correct=%" PRIu64 " loss=%.9g",
+                    t->step.iteration, t->step.tested.examples, t->step.tested.of, t->step.tested.correct,
+                    (double)t->step.tested.loss);
+    return status;
+}
+
 static sg_status do_step(sg_trainer *t, uint64_t next, sg_error *err)
 {
     log_epoch(t);
+    if (sg_evaluate_is_due(t->workload, t->step.iteration)) {
+        sg_status tested = test_part(t, err);
+        if (tested != SG_OK)
+            return tested;
+    }
     sg_workload_hooks hooks = {.before_read = before_read, .on_loss = on_loss, .on_final = on_final, .user = t};
     sg_status status = sg_workload_gradient(t->workload, &t->step, next, &hooks, err);
     if (status == SG_OK)
@@ -327,7 +347,8 @@ sg_status sg_trainer_run(sg_trainer *t, sg_error *err)
 {
     SG_ASSERT(t->workload == NULL);
     sg_workload *workload;
-    sg_status status = sg_workload_create(t->options.config, t->options.worker == 0, &workload, err);
+    sg_status status = sg_workload_create(t->options.config,
+                                          sg_workload_needs_test(t->options.config, t->options.worker), &workload, err);
     if (status != SG_OK)
         return status;
     workload->log = t->options.log;

@@ -81,11 +81,17 @@ sg_status sg_workload_create(const sg_config *config, bool with_test, sg_workloa
     return SG_OK;
 }
 
+bool sg_workload_needs_test(const sg_config *config, uint32_t worker)
+{
+    return worker == 0 || config->train.test_every_steps > 0 || config->train.test_every_epochs > 0;
+}
+
 void sg_workload_destroy(sg_workload *w)
 {
     if (w == NULL)
         return;
     sg_batches_destroy(w->batches);
+    sg_batches_destroy(w->test_batches);
     sg_tape_destroy(w->tape);
     sg_model_destroy(w->model);
     sg_dataset_destroy(w->test);

@@ -19,7 +19,8 @@ typedef struct sg_workload {
     sg_dataset *train;
     sg_dataset *test; /* NULL where it was not asked for */
     sg_batches *batches;
-    sg_model *model; /* holds the initial values of config->seed when created */
+    sg_batches *test_batches; /* of evaluate.c; NULL: there was no need yet */
+    sg_model *model;          /* holds the initial values of config->seed when created */
     sg_tape *tape;
     uint64_t steps_per_epoch, total_steps;
     const sg_log *log;         /* for warnings; NULL, as it is created, is silent */
@@ -32,6 +33,8 @@ typedef struct sg_workload {
  * CONFIG, EXHAUSTED. Destroyed by sg_workload_destroy. */
 SG_MUST_USE sg_status sg_workload_create(const sg_config *config, bool with_test, sg_workload **workload,
                                          sg_error *err);
+/* Whether a worker needs the test data: worker 0 for the end, all of them where there is testing on the way. */
+bool sg_workload_needs_test(const sg_config *config, uint32_t worker);
 void sg_workload_destroy(sg_workload *workload); /* NULL is fine */
 
 /* Steps of a whole training: train.steps, or else train.epochs times ceil(n_examples / train.batch). */

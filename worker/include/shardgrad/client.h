@@ -105,6 +105,14 @@ typedef struct sg_variable {
     bool average;
 } sg_variable;
 
+/* What a worker found of its part of a set of examples that are not trained on. */
+typedef struct sg_tested {
+    uint64_t examples; /* that it looked at, 0 is allowed */
+    uint64_t of;       /* examples in the whole set, the same on every worker; 0: nothing was tested */
+    uint64_t correct;  /* classified as labelled */
+    float loss;        /* mean over the examples */
+} sg_tested;
+
 /* One step of one group, as the cluster gives it. */
 typedef struct sg_step {
     uint64_t number;     /* out: of the step, from 0; async, ssp: of the batch */
@@ -114,6 +122,9 @@ typedef struct sg_step {
     float learning_rate; /* out */
     float loss;          /* in: mean loss over the examples, for progress reports; set before end_step */
     uint64_t examples;   /* in: number of examples that the gradients are means over; 0 is allowed */
+    /* in: begin_step zeroes it; set before end_step where the values with which the step began were tested. The cluster
+     * adds up what the members of an iteration found, each its own rows by rank and size, and `status` shows it. */
+    sg_tested tested;
     /* in, read by begin_step: true lets it return while ops of the step before still bring values of this one. The
      * caller waits for a variable's op before it reads the variable, and for all of them before it pushes. Values that
      * no op brings, such as those of a worker that joins late, begin_step still waits for. In ssp it waits for all. */
