@@ -179,19 +179,19 @@ def a_run_that_was_killed_as_a_whole_goes_on_when_it_is_started_again(case):
 
 
 @scenario
-def a_job_that_began_anew_or_from_an_old_checkpoint_keeps_its_own_progress_when_ps_0_dies(case):
-    sha256 = undisturbed(case)
-    for restore in ("none", "50"):
-        name = f"run-{restore}"
-        config = cluster(case, name)
-        case.shardgrad("run", config, "--set", "train.steps=150")  # what an earlier job left
-        run = case.start("shardgrad", "run", config, "--restore", restore)
-        wait_until(lambda: any(iteration >= 100 and generation > 1 for iteration, generation in sets(case, name)) or
-                   run.popen.poll() is not None, "a periodic checkpoint of its own")
-        kill(case, run, 0)
-        end_like(case, run, name, sha256)
-        found = re.search(r"restored iteration=(\d+) generation=3", log_of(case, name, "ps-0"))
-        check(found and int(found[1]) >= 100, f"it goes on from its own checkpoint: {log_of(case, name, 'ps-0')}")
+def a_job_that_began_anew_beside_old_checkpoints_keeps_its_own_progress_when_ps_0_dies(case):
+    config = cluster(case, "run", every=20)
+    case.shardgrad("run", config, "--set", "train.steps=40")  # what an earlier job left
+    run = case.start("shardgrad", "run", config, "--restore", "none", "--set", "train.steps=100000000")
+    wait_until(lambda: any(iteration >= 20 and generation > 1 for iteration, generation in sets(case, "run")) or
+               run.popen.poll() is not None, "a periodic checkpoint of its own")
+    kill(case, run, 0)
+    found = wait_until(lambda: re.search(r" generation_recorded generation=3 .*", log_of(case, "run", "ps-0")) or
+                       run.popen.poll() is not None, "the recovery")
+    check(run.popen.poll() is None, f"the job has ended: {run.err}")
+    contains(found[0], r"from=step-0*[1-9]\d+-g2", "it goes on from its own checkpoint")
+    run.send(signal.SIGTERM)
+    run.expect(0)
 
 
 @scenario
