@@ -63,6 +63,7 @@ typedef struct sg_config {
         sg_rule rule;            /* sgd */
         double learning_rate, momentum, beta1, beta2, epsilon, weight_decay;
         sg_schedule schedule;     /* constant */
+        uint64_t base_batch;      /* 0: learning_rate is that of train.batch */
         uint64_t warmup_steps;    /* 0: linear from learning_rate / warmup_steps */
         uint64_t decay_steps;     /* step: every so many; cosine: to zero after so many */
         double decay_factor;      /* step: times this each time */

@@ -91,6 +91,8 @@ static const sg_config_option options[] = {
      .help = "how values follow from gradients"},
     {"update.learning_rate", SG_CONFIG_REAL, AT(update.learning_rate), "0.01", .low = 0, .high = MAX_FACTOR, .shared = true, .changes = true,
      .help = "before the schedule"},
+    {"update.base_batch", SG_CONFIG_COUNT, AT(update.base_batch), "0", 0, 1u << 24, .shared = true,
+     .help = "learning_rate is that of a batch of so many, and grows with train.batch in proportion; 0: it does not"},
     {"update.momentum", SG_CONFIG_REAL, AT(update.momentum), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
      .help = "of momentum and nesterov"},
     {"update.beta1", SG_CONFIG_REAL, AT(update.beta1), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,

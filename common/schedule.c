@@ -6,6 +6,8 @@
 float sg_schedule_rate(const sg_config *config, uint64_t iteration)
 {
     double rate = config->update.learning_rate;
+    if (config->update.base_batch > 0)
+        rate *= (double)config->train.batch / (double)config->update.base_batch;
     uint64_t warmup = config->update.warmup_steps, decay = config->update.decay_steps;
     if (iteration < warmup)
         return (float)(rate * (double)(iteration + 1) / (double)warmup);

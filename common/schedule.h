@@ -11,7 +11,8 @@
  *     constant    learning_rate
  *     step        learning_rate * decay_factor ^ floor(t / D); constant if D is 0
  *     cosine      learning_rate * (1 + cos(pi * min(t, D) / D)) / 2; constant if D is 0
- * computed in double, rounded to float once. */
+ * where learning_rate is first multiplied by train.batch / update.base_batch, unless that is 0; computed in double,
+ * rounded to float once. */
 float sg_schedule_rate(const sg_config *config, uint64_t iteration);
 
 /* The first iteration from which on the rate is 0; UINT64_MAX where it never is. */

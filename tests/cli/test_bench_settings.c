@@ -100,10 +100,8 @@ static sg_config *load(const sg_config_override *overrides, size_t n)
 Test(bench_settings, what_cannot_be_foretold_is_refused)
 {
     static const sg_config_override wrong[] = {
-        {"update.mode", "async", "x"},
-        {"update.rule", "momentum", "x"},
-        {"update.weight_decay", "0.1", "x"},
-        {"update.warmup_steps", "3", "x"},
+        {"update.mode", "async", "x"},     {"update.rule", "momentum", "x"}, {"update.weight_decay", "0.1", "x"},
+        {"update.warmup_steps", "3", "x"}, {"update.base_batch", "64", "x"},
     };
     sg_config *config = load(NULL, 0);
     cr_assert_eq(sg_bench_settings_check_config(config, NULL), SG_OK);

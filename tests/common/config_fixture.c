@@ -34,6 +34,7 @@ const char config_everything[] =
     "  backup_workers: 1\n"
     "  rule: adam\n"
     "  learning_rate: 1e-3\n"
+    "  base_batch: 256\n"
     "  momentum: 0\n"
     "  beta1: .5\n"
     "  beta2: 0.1234567890123456789\n"

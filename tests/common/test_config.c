@@ -56,6 +56,7 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->update.rule, SG_RULE_SGD);
     cr_assert_eq(config->update.schedule, SG_SCHEDULE_CONSTANT);
     cr_assert_eq(config->update.warmup_steps, 0u);
+    cr_assert_eq(config->update.base_batch, 0u);
     cr_assert_eq(config->update.non_finite, SG_NON_FINITE_SKIP);
     cr_assert_eq(config->train.batch, 128u);
     cr_assert_eq(config->train.epochs, 5u);
@@ -106,6 +107,7 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->update.backup_workers, 1);
     cr_assert_eq(config->update.rule, SG_RULE_ADAM);
     cr_assert_eq(config->update.learning_rate, 1e-3);
+    cr_assert_eq(config->update.base_batch, 256u);
     cr_assert_eq(config->update.momentum, 0);
     cr_assert_eq(config->update.beta1, 0.5);
     cr_assert_eq(config->update.beta2, 0.1234567890123456789);

@@ -30,6 +30,19 @@ Test(schedule, warm_up_grows_linearly_to_the_full_rate)
         cr_assert_float_eq(sg_schedule_rate(&config, i), wanted[i], 1e-7, "iteration %zu", (size_t)i);
 }
 
+Test(schedule, the_rate_grows_with_the_batch_where_it_is_that_of_another)
+{
+    sg_config config = config_of(SG_SCHEDULE_STEP, 4, 10);
+    config.train.batch = 1024;
+    cr_assert_eq(sg_schedule_rate(&config, 4), 0.8f, "of whatever batch there is");
+    config.update.base_batch = 256;
+    cr_assert_eq(sg_schedule_rate(&config, 1), 1.6f, "warm-up goes to the greater rate");
+    cr_assert_eq(sg_schedule_rate(&config, 4), 3.2f);
+    cr_assert_eq(sg_schedule_rate(&config, 14), 1.6f);
+    config.train.batch = 128;
+    cr_assert_eq(sg_schedule_rate(&config, 4), 0.4f);
+}
+
 Test(schedule, steps_fall_after_the_warm_up)
 {
     sg_config config = config_of(SG_SCHEDULE_STEP, 2, 10);

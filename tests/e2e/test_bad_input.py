@@ -35,6 +35,30 @@ def a_wrong_cluster_file_is_78_by_line_and_column(case):
 
 
 @test
+def a_wrong_line_of_data_is_65_by_line(case):
+    for kind, right, wrong, pattern in (
+            ("csv", "1,2,0\n3,4,1\n", "1,2,0\n3,n/a,1\n", r"wrong\.csv:2: column 2 is 'n/a'; wanted a number"),
+            ("csv", "1,2,0\n3,4,1\n", "1,2,0\n3,4,2\n", r"wrong\.csv:2: the label is '2'; wanted a whole number from 0 to 1"),
+            ("libsvm", "0 1:2\n", "0 2:1 1:2\n", r"wrong\.libsvm:1: index 1 comes after 2"),
+            ("libsvm", "0 1:2\n", "0 3:1\n", r"wrong\.libsvm:1: index 3 is beyond the 2 features")):
+        files = {name: f"{case.dir}/{name}.{kind}" for name in ("right", "wrong")}
+        for name, text in (("right", right), ("wrong", wrong)):
+            with open(files[name], "w") as f:
+                f.write(text)
+        path = f"{case.dir}/{kind}.yaml"
+        with open(path, "w") as f:
+            f.write(f"run_dir: {case.dir}/run\nworkers: 1\nmodel: {{hidden: [4]}}\ntrain: {{batch: 2, epochs: 1}}\n"
+                    f"data:\n  format: {kind}\n  shape: [2]\n  classes: 2\n  train: [{files['wrong']}]\n"
+                    f"  test: [{files['right']}]\n")
+        for process in (case.shardgrad("check-config", path, code=65), case.shardgrad("run", path, code=65),
+                        case.shardgrad("run", path, "--local", code=65), case.worker(path, 0).expect(65)):
+            one_line(process, pattern)
+    # A test set that is wrong is found by worker 0: the others and the ps end with it.
+    swapped = ["--set", f"data.train=[{files['right']}]", "--set", f"data.test=[{files['wrong']}]"]
+    contains(case.shardgrad("run", path, *swapped, code=65).err, r"wrong\.libsvm:1: index 3 is beyond", "output")
+
+
+@test
 def a_missing_cluster_file_is_66(case):
     path = f"{case.dir}/none.yaml"
     for process in (case.start("shardgrad", "run", path), case.start("shardgrad", "check-config", path),

@@ -152,6 +152,7 @@ sg_status sg_bench_settings_check_config(const sg_config *config, sg_error *err)
         {config->update.weight_decay > 0, "update.weight_decay", "0"},
         {config->update.schedule != SG_SCHEDULE_CONSTANT, "update.schedule", "constant"},
         {config->update.warmup_steps != 0, "update.warmup_steps", "0"},
+        {config->update.base_batch != 0, "update.base_batch", "0"},
     };
     for (size_t i = 0; i < SG_ARRAY_LEN(checks); i++) {
         if (checks[i].wrong)
