@@ -1,7 +1,8 @@
 /* tests/bench/step.c - forward and backward of a built-in model on noise, on one thread. Prints the milliseconds of
  * processor time per step: the median, and how many threads OpenBLAS would use.
  *
- *     step MODEL SIDE BATCH [STEPS]    images of 1 x SIDE x SIDE; mlp has the hidden layers of the quick start */
+ *     step MODEL CHANNELS SIDE BATCH [STEPS]    images of CHANNELS x SIDE x SIDE; mlp has the hidden layers of the
+ * quick start, resnet18 and resnet50 their usual width */
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,18 +45,18 @@ static double step(sg_model *model, sg_tape *tape, const float *x, const uint32_
 
 int main(int argc, char **argv)
 {
-    if (argc < 4 || argc > 5) {
-        fprintf(stderr, "usage: step MODEL SIDE BATCH [STEPS]\n");
+    if (argc < 5 || argc > 6) {
+        fprintf(stderr, "usage: step MODEL CHANNELS SIDE BATCH [STEPS]\n");
         return 64;
     }
     static const uint64_t hidden[] = {512, 512};
-    const size_t side = strtoul(argv[2], NULL, 10), batch = strtoul(argv[3], NULL, 10);
-    const size_t n_steps = argc > 4 ? strtoul(argv[4], NULL, 10) : 20;
+    const size_t channels = strtoul(argv[2], NULL, 10), side = strtoul(argv[3], NULL, 10);
+    const size_t batch = strtoul(argv[4], NULL, 10), n_steps = argc > 5 ? strtoul(argv[5], NULL, 10) : 20;
     const sg_model_options options = {.name = argv[1],
                                       .hidden = hidden,
                                       .n_hidden = SG_ARRAY_LEN(hidden),
-                                      .inputs = side * side,
-                                      .channels = 1,
+                                      .inputs = channels * side * side,
+                                      .channels = channels,
                                       .height = side,
                                       .width = side,
                                       .classes = CLASSES};
@@ -67,9 +68,9 @@ int main(int argc, char **argv)
     }
     sg_model_initialize(model, 1);
     sg_kernel_cpu_set_threads(1);
-    float *x = sg_xcalloc(batch * side * side, sizeof *x);
+    float *x = sg_xcalloc(batch * options.inputs, sizeof *x);
     uint32_t *labels = sg_xcalloc(batch, sizeof *labels);
-    sg_initializer_uniform(1, "x", 1, 0, batch * side * side, x);
+    sg_initializer_uniform(1, "x", 1, 0, batch * options.inputs, x);
     for (size_t i = 0; i < batch; i++)
         labels[i] = (uint32_t)i % CLASSES;
     sg_tape *tape = sg_tape_create(sg_kernel_cpu());
