@@ -297,6 +297,28 @@ static void note_restart(void *user, const char *who, const char *how, uint64_t 
     snprintf(w->restarted + used, sizeof(w->restarted) - used, "%s: %s;", who, how);
 }
 
+Test(supervisor, of_two_that_fail_the_one_that_only_lost_the_other_is_not_the_cause)
+{
+    static const struct {
+        int first, second, told;
+    } cases[] = {{69, 66, 66}, {69, 69, 69}, {69, 0, 69}, {65, 66, 65}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {
+        char file[] = "/tmp/sg-supervisor-XXXXXX";
+        close(mkstemp(file));
+        unlink(file);
+        watch w;
+        begin(&w, 10000);
+        char *second = sg_xprintf("trap 'exit %d' TERM; touch %s; while :; do sleep 0.01; done", cases[i].second, file);
+        char *first = sg_xprintf("while ! test -e %s; do sleep 0.01; done; exit %d", file, cases[i].first);
+        start(&w, "second", second);
+        start(&w, "first", first);
+        cr_assert_eq(run(&w, NULL), cases[i].told);
+        unlink(file);
+        free(first);
+        free(second);
+    }
+}
+
 static bool is_b(void *user, const char *who)
 {
     (void)user;

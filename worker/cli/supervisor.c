@@ -32,6 +32,7 @@ struct sg_supervisor {
     size_t n_children;
     uint64_t n_restarts;
     int failure;
+    bool lost_peer; /* it is that of a child which said so itself */
     sg_error error;
 };
 
@@ -208,13 +209,27 @@ static bool restart(child *c, const sg_error *how)
     return true;
 }
 
+/* The first that failed had only lost a peer, and this one, which is being stopped with the others, has failed by
+ * itself meanwhile: it is that peer, or knows more. */
+static bool is_the_cause(const child *c)
+{
+    const int lost = sg_status_exit_code(SG_PEER_LOST), code = (int)c->exit_code;
+    return c->supervisor->lost_peer && c->signal_number == 0 && code != 0 && code != lost &&
+           sg_status_is_exit_code(code);
+}
+
 /* Judges how a child ended, once its last word was read. */
 static void judge(child *c)
 {
     sg_supervisor *s = c->supervisor;
     sg_error how;
-    if (s->stopping)
+    if (s->stopping) {
+        if (is_the_cause(c)) {
+            s->failure = describe_end(c, &s->error);
+            s->lost_peer = false;
+        }
         return;
+    }
     const bool ended_well = c->exit_code == 0 && c->signal_number == 0;
     if (ended_well || (s->options.is_done_without != NULL && s->options.is_done_without(s->options.user, c->who))) {
         s->options.on_finished(s->options.user, c->who, sg_supervisor_n_alive(s));
@@ -225,6 +240,7 @@ static void judge(child *c)
         return;
     s->failure = code;
     s->error = how;
+    s->lost_peer = c->signal_number == 0 && c->exit_code == sg_status_exit_code(SG_PEER_LOST);
     sg_supervisor_stop(s);
 }
 

@@ -2,7 +2,8 @@
  *
  * One that is killed or crashes is started anew, as long as it may be. The first that fails (an exit code other than 0,
  * or a signal that nobody here sent) is remembered and the others are told to stop: SIGTERM, and SIGKILL after
- * grace_ms. Each child is a session of its own, so that Ctrl-C at the terminal reaches only the supervisor's owner,
+ * grace_ms. Where it had only lost a peer (69), one that meanwhile fails by itself for another reason takes its place.
+ * Each child is a session of its own, so that Ctrl-C at the terminal reaches only the supervisor's owner,
  * which decides. A child gets `--parent` (common/parent.h) from the owner, so that it ends also when this process is
  * killed.
  *
