@@ -136,4 +136,4 @@ def a_run_says_what_it_goes_on_from_and_that_nothing_is_left(case):
     contains(run.err, r"(?s)restored_with_other key=seed then=1 now=2.*key=train.batch then=32 now=16", "another seed and batch")
     run = case.shardgrad("run", config, "--restore", "77", code=66)
     equal(run.err.count("has no checkpoint of iteration 77"), 1, f"one line says so: {run.err}")
-    contains(run.err, r"^shardgrad: ps-0 failed with exit code 66: the job cannot begin: .*; usable are: step-", "what it says")
+    contains(run.err, r"^shardgrad: (ps|worker)-0 failed with exit code 66: the job cannot begin: .*; usable are: step-", "what it says")
