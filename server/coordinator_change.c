@@ -118,15 +118,9 @@ bool sg_coordinator_change_halts(const sg_coordinator *c)
     return c->change.phase == SG_COORDINATOR_CHANGE_HALTING;
 }
 
-/* Nothing has come of it. */
-static void give_up(sg_coordinator *c, sg_status status, const char *why)
+/* Those who wait for the set of this number. */
+static void answer_all(sg_coordinator *c, uint64_t number, sg_status status, const char *why)
 {
-    char quoted[2 * SG_ERROR_MESSAGE_BYTES];
-    sg_coordinator_log(c, SG_LOG_WARN, "not_changed", "hyper=%" PRIu64 " status=%s reason=%s", c->change.number,
-                       sg_status_name(status), sg_log_quote(why, quoted, sizeof quoted));
-    sg_coordinator_hyper_free(&c->change.to);
-    const uint64_t number = c->change.number;
-    c->change = (sg_coordinator_change){.phase = SG_COORDINATOR_CHANGE_NONE};
     sg_coordinator_parked *call = TAILQ_FIRST(&c->parked);
     while (call != NULL) {
         sg_coordinator_parked *next = TAILQ_NEXT(call, link);
@@ -136,6 +130,39 @@ static void give_up(sg_coordinator *c, sg_status status, const char *why)
         }
         call = next;
     }
+}
+
+bool sg_coordinator_change_answer_repeat(sg_coordinator *c, uint64_t request, void *call)
+{
+    for (size_t i = 0; i < SG_COORDINATOR_CHANGE_RESULTS; i++) {
+        const sg_coordinator_change_result *result = &c->change_results[i];
+        if (request == 0 || result->request != request)
+            continue;
+        sg_coordinator_fail(c, call, result->status, "%s", result->why);
+        return true;
+    }
+    return false;
+}
+
+static void remember(sg_coordinator *c, uint64_t request, sg_status status, const char *why)
+{
+    sg_coordinator_change_result *result = &c->change_results[c->n_change_results++ % SG_COORDINATOR_CHANGE_RESULTS];
+    *result = (sg_coordinator_change_result){.request = request, .status = status};
+    snprintf(result->why, sizeof result->why, "%s", why);
+}
+
+/* Nothing has come of it. Who is to ask again begins it anew. */
+static void give_up(sg_coordinator *c, sg_status status, const char *why)
+{
+    char quoted[2 * SG_ERROR_MESSAGE_BYTES];
+    if (status != SG_WAITING)
+        remember(c, c->change.to.request, status, why);
+    sg_coordinator_log(c, SG_LOG_WARN, "not_changed", "hyper=%" PRIu64 " status=%s reason=%s", c->change.number,
+                       sg_status_name(status), sg_log_quote(why, quoted, sizeof quoted));
+    sg_coordinator_hyper_free(&c->change.to);
+    const uint64_t number = c->change.number;
+    c->change = (sg_coordinator_change){.phase = SG_COORDINATOR_CHANGE_NONE};
+    answer_all(c, number, status, why);
 }
 
 void sg_coordinator_change_interrupt(sg_coordinator *c, sg_status status, const char *why)
@@ -184,31 +211,22 @@ static bool has_waited(const sg_coordinator *c, uint64_t ms)
     return c->now_ms - c->change.since_ms >= ms;
 }
 
-static bool has_finished(const sg_coordinator_progress *progress)
+/* Async: it has tickets that it has not said to have finished. Who asks for no more has. */
+static bool has_unfinished(const sg_coordinator *c, uint32_t index)
 {
-    return progress->finished == progress->granted;
-}
-
-/* Async: it has a ticket of another group that it has not said to have finished. */
-static bool has_other(const sg_coordinator *c, uint32_t index, uint32_t group)
-{
-    for (uint32_t i = 0; i < c->n_groups; i++) {
-        if (i != group && !has_finished(&c->workers[index].groups[i]))
+    const sg_coordinator_worker *worker = &c->workers[index];
+    if (worker->state != SG_COORDINATOR_WORKER_JOINED || worker->groups == NULL || worker->resting)
+        return false;
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        if (worker->groups[group].finished < worker->groups[group].granted)
             return true;
     }
     return false;
 }
 
-/* Async: it has tickets that it has not said to have finished. Who asks for no more has. */
-static bool has_unfinished(const sg_coordinator *c, uint32_t index)
-{
-    const sg_coordinator_worker *worker = &c->workers[index];
-    return worker->state == SG_COORDINATOR_WORKER_JOINED && worker->groups != NULL && !worker->resting &&
-           has_other(c, index, c->n_groups);
-}
-
 /* A worker may hold a ticket that it does not come to, because it waits for one of another group. As a rule its groups
- * are level then; where they are not it gets on all the same, and the change perhaps nowhere. */
+ * are level then. Where they are not, or in ssp the slowest clock is that of one who gets no more, all go on for a
+ * lease, and then it is tried again. */
 bool sg_coordinator_change_grants(const sg_coordinator *c, uint32_t index, uint32_t group)
 {
     if (c->change.phase == SG_COORDINATOR_CHANGE_NONE)
@@ -217,8 +235,8 @@ bool sg_coordinator_change_grants(const sg_coordinator *c, uint32_t index, uint3
     bool level = true;
     for (uint32_t i = 0; i < c->n_groups; i++)
         level = level && groups[i].granted * c->groups[i].every <= groups[group].granted * c->groups[group].every;
-    const bool stuck = has_waited(c, c->config->lease_ms) && has_finished(&groups[group]) && has_other(c, index, group);
-    return sg_coordinator_change_halts(c) && !c->change.quiet && (!level || stuck);
+    const bool goes_on = c->n_groups > 1 && (c->now_ms - c->change.since_ms) / c->config->lease_ms % 2 == 1;
+    return sg_coordinator_change_halts(c) && !c->change.quiet && (!level || goes_on);
 }
 
 /* n_workers: nobody. */
@@ -363,13 +381,36 @@ void sg_coordinator_change_tick(sg_coordinator *c)
     sg_coordinator_change_interrupt(c, SG_PEER_LOST, why);
 }
 
+/* It is in force, and a ps 0 that is started anew may not know it. */
+static void begun(sg_coordinator *c, sg_status status, const char *message)
+{
+    char why[SG_ERROR_MESSAGE_BYTES];
+    const uint64_t number = c->change.number;
+    sg_coordinator_log(c, SG_LOG_INFO, "changed", "hyper=%" PRIu64 " generation=%" PRIu64 " iteration=%" PRIu64, number,
+                       c->generation, c->frozen);
+    c->change = (sg_coordinator_change){.phase = SG_COORDINATOR_CHANGE_NONE};
+    if (status == SG_OK)
+        return;
+    snprintf(why, sizeof why,
+             "it is in force, in generation %" PRIu64 ", but a ps 0 that is started anew would not know it, because no "
+             "checkpoint could be made: %.300s; make one with shardgrad save",
+             c->generation, message);
+    c->change_unsafe = c->hypers[number - 1].request;
+    remember(c, c->change_unsafe, status, why);
+    answer_all(c, number, status, why);
+}
+
 void sg_coordinator_change_saved(sg_coordinator *c, sg_status status, const char *message)
 {
     char why[SG_ERROR_MESSAGE_BYTES];
+    for (size_t i = 0; i < SG_COORDINATOR_CHANGE_RESULTS && status == SG_OK; i++) {
+        if (c->change_unsafe != 0 && c->change_results[i].request == c->change_unsafe)
+            c->change_results[i].request = 0; /* now it would */
+    }
+    if (status == SG_OK)
+        c->change_unsafe = 0;
     if (c->change.phase == SG_COORDINATOR_CHANGE_SAVING) {
-        sg_coordinator_log(c, SG_LOG_INFO, "changed", "hyper=%" PRIu64 " generation=%" PRIu64 " iteration=%" PRIu64,
-                           c->change.number, c->generation, c->frozen);
-        c->change = (sg_coordinator_change){.phase = SG_COORDINATOR_CHANGE_NONE};
+        begun(c, status, message);
     } else if (c->change.quiet && status != SG_OK) {
         snprintf(why, sizeof why, "nothing is changed, because the checkpoint for it could not be made: %.350s",
                  message);

@@ -208,6 +208,8 @@ void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest
         sg_coordinator_end_answer(c, call, c->n_workers);
         return;
     }
+    if (sg_coordinator_change_answer_repeat(c, request->request, call))
+        return;
     sg_config *changed;
     uint64_t number = find(c, request->request);
     if (number == 0)

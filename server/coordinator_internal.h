@@ -346,6 +346,8 @@ bool sg_coordinator_change_opens(const sg_coordinator *c, uint64_t iteration);
 bool sg_coordinator_change_grants(const sg_coordinator *c, uint32_t worker, uint32_t group);
 /* This call is to be asked again soon, because it brings news. */
 bool sg_coordinator_change_hurries(const sg_coordinator *c, const sg_coordinator_parked *call);
+/* The request has failed before: the same answer again. False: it has not. */
+bool sg_coordinator_change_answer_repeat(sg_coordinator *c, uint64_t request, void *call);
 /* Something came between: if nothing has happened yet, nothing will. `why` is a line. */
 void sg_coordinator_change_interrupt(sg_coordinator *c, sg_status status, const char *why);
 /* A checkpoint has come to its end. */

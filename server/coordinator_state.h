@@ -25,6 +25,8 @@
 #define SG_COORDINATOR_SAVE_ASKS    32u
 #define SG_COORDINATOR_SAVE_RESULTS 8u
 #define SG_COORDINATOR_SAVE_LATER   UINT64_MAX
+/* Changes of mode or rule of which nothing came, and whose requests are known again. */
+#define SG_COORDINATOR_CHANGE_RESULTS 8u
 
 /* --- what goes out, who waits --------------------------------------------------------------------------------- */
 
@@ -335,6 +337,13 @@ typedef struct sg_coordinator_change {
     sg_coordinator_hyper to; /* HALTING, BEGINNING: that set, which is not among the others yet */
 } sg_coordinator_change;
 
+/* What became of one of which nothing came. */
+typedef struct sg_coordinator_change_result {
+    uint64_t request; /* 0: none */
+    sg_status status;
+    char why[SG_ERROR_MESSAGE_BYTES];
+} sg_coordinator_change_result;
+
 struct sg_coordinator {
     const sg_config *config;      /* of this generation: the cluster file with what was changed before it began */
     sg_coordinator_hyper *hypers; /* [n_hypers] number i + 1 */
@@ -357,6 +366,7 @@ struct sg_coordinator {
     sg_workers awaited;               /* for the first step of this one; empty: `workers` of any index */
     bool has_returned;                /* somebody whom only a coordinator before this one knew: others may follow */
     uint64_t running_ms;              /* since when all is loaded */
+    uint32_t n_change_results;        /* of change_results */
     uint32_t n_ps;
     sg_coordinator_ps *ps;
     uint32_t n_workers; /* config->max_workers */
@@ -383,6 +393,8 @@ struct sg_coordinator {
     sg_coordinator_save save;
     sg_coordinator_drain drain;
     sg_coordinator_change change;
+    sg_coordinator_change_result change_results[SG_COORDINATOR_CHANGE_RESULTS]; /* a ring */
+    uint64_t change_unsafe; /* request of the one that is in force, and in no checkpoint; 0: there is none */
 
     sg_status end_status; /* with which every call is failed once the job is over, STOPPED where it ended well */
     char *end_text;

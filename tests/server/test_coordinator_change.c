@@ -244,7 +244,21 @@ Test(coordinator_change, a_checkpoint_that_fails_leaves_all_as_it_was)
     rig_failed(call, SG_EXHAUSTED, "nothing is changed, because the checkpoint for it could not be made");
     cr_assert_eq(rig_granted(next)->step->step, 1);
     cr_assert_eq(rig_status(&r)->mode, SHARDGRAD__V1__MODE__MODE_SYNC);
+    rig_failed(rig_set(&r, 7, "update.mode", "async"), SG_EXHAUSTED, "nothing is changed"); /* a late repeat */
     cr_assert_eq(answered(rig_set(&r, 8, "update.momentum", "0.5"))->number, 2);
+    end();
+}
+
+Test(coordinator_change, one_that_is_in_force_and_not_safe_says_so)
+{
+    begin("update.mode=sync", "update.rule=sgd", NULL);
+    rig_call *call = rig_set(&r, 7, "update.mode", "async");
+    complete(1);
+    rig_report_saved(&r);
+    rig_written(&r, SG_EXHAUSTED, "the disk is full");
+    rig_failed(call, SG_EXHAUSTED,
+               "it is in force, in generation 2, but a ps 0 that is started anew would not know it");
+    cr_assert_eq(rig_status(&r)->mode, SHARDGRAD__V1__MODE__MODE_ASYNC);
     end();
 }
 

@@ -98,6 +98,7 @@ typedef struct sim_change {
     bool rule;
     bool sent, answered; /* so: */
     sg_status status;
+    bool unsafe; /* it is in force, and no checkpoint has it yet */
 } sim_change;
 
 /* The first six lines, and `backup`: of the generation that the oracle looks at. */
