@@ -306,9 +306,13 @@ Test(session_tickets, the_next_ticket_rides_with_the_push_and_the_report_with_it
         send(&step);
         step.loss = (float)number;
         step.examples = 10 * number;
+        step.tested = number % 2 == 0 ? (sg_tested){.examples = 50, .of = 100, .correct = number} : (sg_tested){0};
         sg_session_finish(p.session, p.now_ms, &step);
         Shardgrad__V1__TicketRequest request;
         cr_assert_eq(answer_riding(number + 1, &request), 1);
+        const bool tells = number == 3; /* what step 2 has found, once; step 4 is finished after the last request */
+        cr_assert(request.test_of == (tells ? 100 : 0) && request.test_correct == (tells ? 2 : 0));
+        cr_assert(request.test_iteration == (tells ? 2 : 0) && request.test_examples == (tells ? 50 : 0));
         cr_assert_eq(request.received, number + 1);
         cr_assert_eq(request.finished, number);
         cr_assert_eq(request.examples, number == 1 ? 64 : 10 * (number - 1));
@@ -321,6 +325,8 @@ Test(session_tickets, the_next_ticket_rides_with_the_push_and_the_report_with_it
     cr_assert_eq(goodbye->progress[0]->pushed, 5);
     cr_assert_eq(goodbye->progress[0]->loss, 4);
     cr_assert_eq(goodbye->progress[0]->examples, 40, "the last step was not reported");
+    cr_assert_not_null(goodbye->progress[0]->evaluation);
+    cr_assert(goodbye->progress[0]->evaluation->iteration == 4 && goodbye->progress[0]->evaluation->correct == 4);
     peer_answer_well(&p, &call, 0);
     peer_expect(&p, leave, SG_OK);
 }
