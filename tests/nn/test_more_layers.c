@@ -89,7 +89,8 @@ static sg_tensor *add(sg_tape *tape, sg_tensor *const *x)
 {
     sg_tensor *a = sg_sigmoid_forward(tape, x[0]), *b = sg_scale_forward(tape, x[1], -3);
     sg_tensor *c = sg_add_forward(tape, sg_add_forward(tape, a, a), b);
-    return sg_add_forward(tape, c, sg_multiply_forward(tape, a, b));
+    sg_tensor *d = sg_add_forward(tape, c, sg_multiply_forward(tape, a, b));
+    return sg_add_relu_forward(tape, d, sg_add_relu_forward(tape, a, b));
 }
 
 static sg_tensor *square(sg_tape *tape, sg_tensor *const *x)

@@ -85,7 +85,7 @@ sg_image sg_net_max_pool(sg_net *net, sg_image x, sg_pool_options options)
 sg_image sg_net_add_relu(sg_net *net, sg_image a, sg_image b)
 {
     if (net->tape)
-        a.tensor = sg_relu_forward(net->tape, sg_add_forward(net->tape, a.tensor, b.tensor));
+        a.tensor = sg_add_relu_forward(net->tape, a.tensor, b.tensor);
     return a;
 }
 

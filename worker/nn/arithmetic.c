@@ -51,7 +51,7 @@ static void add_backward(sg_tape *tape, const void *state, sg_tensor *y)
     sg_tape_pass_gradient(tape, y, s->a);
 }
 
-sg_tensor *sg_add_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b)
+static sg_tensor *sum(sg_tape *tape, sg_tensor *a, sg_tensor *b)
 {
     sg_tensor *y = begin(tape, a, b, "add");
     if (!y)
@@ -59,7 +59,28 @@ sg_tensor *sg_add_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b)
     const sg_kernel *kernel = sg_tape_kernel(tape);
     kernel->scaled(y->n_elems, 1, a->value, false, y->value);
     kernel->scaled(y->n_elems, 1, b->value, true, y->value);
-    return record(tape, y, &(binary){.a = a, .b = b}, add_backward);
+    return y;
+}
+
+sg_tensor *sg_add_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b)
+{
+    sg_tensor *y = sum(tape, a, b);
+    return y ? record(tape, y, &(binary){.a = a, .b = b}, add_backward) : NULL;
+}
+
+static void add_relu_backward(sg_tape *tape, const void *state, sg_tensor *y)
+{
+    sg_tape_kernel(tape)->relu_backward(y->n_elems, y->value, y->gradient, false, y->gradient);
+    add_backward(tape, state, y);
+}
+
+sg_tensor *sg_add_relu_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b)
+{
+    sg_tensor *y = sum(tape, a, b);
+    if (!y)
+        return NULL;
+    sg_tape_kernel(tape)->relu(y->n_elems, y->value, y->value);
+    return record(tape, y, &(binary){.a = a, .b = b}, add_relu_backward);
 }
 
 static void multiply_backward(sg_tape *tape, const void *state, sg_tensor *y)

@@ -75,6 +75,8 @@ sg_tensor *sg_embedding_forward(sg_tape *tape, sg_tensor *table, const uint32_t 
 
 /* Of two tensors of one shape, which may be the same. */
 sg_tensor *sg_add_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b);
+/* The positive part of that, in the memory of one tensor. */
+sg_tensor *sg_add_relu_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b);
 sg_tensor *sg_multiply_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b);
 sg_tensor *sg_scale_forward(sg_tape *tape, sg_tensor *x, double factor);
 /* Of all elements: a scalar. */

@@ -40,7 +40,14 @@ typedef struct step {
     size_t n_variables;
 } step;
 
+/* In the first bytes of a gradient that is free for another. */
+typedef struct spare {
+    struct spare *next;
+    size_t n_elems;
+} spare;
+
 struct sg_tape {
+    spare *spares; /* of this pass over the tape */
     const sg_kernel *kernel;
     sg_arena *arena;
     void *scratch;                            /* [scratch_bytes], of this pass; NULL: none yet */
@@ -75,6 +82,7 @@ void sg_tape_begin(sg_tape *tape)
     sg_arena_reset(tape->arena);
     tape->scratch = NULL;
     tape->scratch_bytes = 0;
+    tape->spares = NULL;
     tape->last_step = NULL;
     tape->last_variable = NULL;
     tape->backward_pass = 0;
@@ -228,10 +236,17 @@ static void note_uses(sg_tape *tape, step *s, const sg_tape_layer *layer)
     }
 }
 
+/* Is this output recorded by the step before, too? */
+static bool shares_output(const step *earlier, const sg_tensor *output)
+{
+    return earlier && earlier->output == output;
+}
+
 void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
 {
     if (!layer->output || !layer->output->needs_gradient)
         return;
+    SG_ASSERT(!shares_output(tape->last_step, layer->output) || !layer->backward_variables);
     step *added = sg_tape_alloc(tape, sizeof *added);
     void *copy = sg_tape_alloc(tape, layer->state_bytes);
     if (!added || !copy)
@@ -247,12 +262,37 @@ void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
     tape->last_step = added;
 }
 
+/* Memory for the gradient of so many elements: of a tensor of this size whose step is gone back over, if there is one.
+ * So gradients take what those take that are needed at once, not as much as the values. */
+static void *make_gradient(sg_tape *tape, size_t n_elems)
+{
+    for (spare **place = &tape->spares; *place; place = &(*place)->next) {
+        spare *found = *place;
+        if (found->n_elems != n_elems)
+            continue;
+        *place = found->next;
+        return found;
+    }
+    return sg_tape_alloc(tape, n_elems * tape->kernel->elem_bytes);
+}
+
+/* The gradient of a tensor whose last step has been gone back over: nobody reads it any more. */
+static void give_gradient_back(sg_tape *tape, sg_tensor *output)
+{
+    spare *given = output->gradient;
+    if (!given || output->n_elems * tape->kernel->elem_bytes < sizeof *given)
+        return;
+    *given = (spare){.next = tape->spares, .n_elems = output->n_elems};
+    tape->spares = given;
+    output->gradient = NULL;
+}
+
 void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate)
 {
     if (!input->needs_gradient)
         return NULL;
     if (!input->gradient)
-        input->gradient = sg_tape_alloc(tape, input->n_elems * tape->kernel->elem_bytes);
+        input->gradient = make_gradient(tape, input->n_elems);
     if (!input->gradient)
         return NULL;
     /* Variables sum over the backward passes; what lies between belongs to one pass. */
@@ -314,6 +354,8 @@ static void finish_step(sg_tape *tape, const step *s)
 {
     if (s->backward_variables && s->output->written_in == tape->backward_pass && tape->error.code == SG_OK)
         s->backward_variables(tape, s->state, s->output);
+    if (!shares_output(s->earlier, s->output))
+        give_gradient_back(tape, s->output);
     for (size_t i = 0; i < s->n_variables && tape->error.code == SG_OK; i++)
         if (--s->variables[i]->n_wanted == 0)
             conclude(tape, s->variables[i]);

@@ -47,7 +47,7 @@ typedef struct sg_tensor {
     uint64_t shape[SG_MAX_RANK];
     size_t n_elems;
     void *value;    /* [n_elems] */
-    void *gradient; /* [n_elems]; NULL where there is none (yet) */
+    void *gradient; /* [n_elems]; NULL where there is none (yet), or, of a layer's result, none any more */
     bool needs_gradient;
     bool is_variable;
     uint32_t written_in; /* number of the backward pass that wrote the gradient first; 0: none yet */
@@ -124,7 +124,8 @@ typedef struct sg_tape_layer {
     const void *state; /* [state_bytes], copied */
     size_t state_bytes;
 } sg_tape_layer;
-/* Nothing is noted where output needs no gradient, and backward is not called where no loss depends on it. */
+/* A layer may have itself recorded several times with one output, one after the other, without backward_variables.
+ * Nothing is noted where output needs no gradient, and backward is not called where no loss depends on it. */
 void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer);
 
 /* For a backward function: where to write the gradient of one of the layer's inputs, and whether to add to it or to
