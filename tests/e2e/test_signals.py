@@ -188,7 +188,7 @@ def kill_9_of_a_run_leaves_nothing_behind(case):
 def a_run_that_is_stopped_and_started_again_trains_what_an_undisturbed_one_does(case):
     def cluster(name, every):
         return case.config(f"{name}.yaml", ps=("127.0.0.1:0",) * 2, workers=2, run_dir=f"{case.dir}/{name}",
-                           shutdown_grace_ms="20000", train__steps="3000", update__rule="adam",
+                           shutdown_grace_ms="20000", train__steps="2000", update__rule="adam",
                            update__learning_rate="0.001",
                            text=f"checkpoint: {{dir: {case.dir}/{name}-sets, every: {every}}}\n")
 
