@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/data/files.h"
 #include "worker/data/readers.h"
@@ -98,6 +100,26 @@ Test(readers, csv_is_normalised_by_the_training_set_alone)
     assert_example(b, 0, 1, (float[]){3, 2}); /* a column without a deviation is only moved */
     uint64_t n = 0;
     cr_assert(sg_dataset_count_train(config, &n, NULL) == SG_OK && n == 2);
+    sg_dataset_destroy(a);
+    sg_dataset_destroy(b);
+    sg_config_destroy(config);
+    sg_files_remove(&files);
+}
+
+/* Around 1e9 floats are 64 apart: the mean is none of them, and the deviation 2e-7 of it. */
+Test(readers, a_csv_column_far_from_0_is_scaled_as_well)
+{
+    sg_files files = sg_files_make();
+    char text[512] = "";
+    for (size_t i = 0; i < 10; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%zu,1000000.1,%zu\n", 1000000000 + 64 * i, i % 2);
+    const char *path = write_text(&files, text, false);
+    sg_config *config = config_with("csv", path, path, ", classes: 2");
+    sg_dataset *a = load(config), *b = load_test(config, a);
+    for (size_t i = 0; i < 10; i++) {
+        assert_example(a, i, i % 2, (float[]){(float)(((double)i - 4.5) / sqrt(8.25)), 0});
+        assert_example(b, i, i % 2, (float[]){(float)(((double)i - 4.5) / sqrt(8.25)), 0});
+    }
     sg_dataset_destroy(a);
     sg_dataset_destroy(b);
     sg_config_destroy(config);
@@ -209,6 +231,15 @@ Test(readers, libsvm_that_is_wrong_is_refused_by_line)
     refuse_text("libsvm", "1:1\n", more, ":1: the label is '1:1'; wanted a whole number from 0 to 9");
     refuse_text("libsvm", "0 1:1\n10 1:1\n", more, ":2: the label is '10'; wanted a whole number from 0 to 9");
     refuse_text("libsvm", "0,1 1:1\n", more, ":1: the label is '0,1'");
+}
+
+Test(readers, one_of_two_classes_is_minus_1_or_0_but_not_both)
+{
+    refuse_text("csv", "5,1\n5,-1\n5,0\n", ", classes: 2", ":3: the label is '0', but ");
+    refuse_text("csv", "5,0.0\n5,-1\n", ", classes: 2", ":2: the label is '-1', but ");
+    refuse_text("libsvm", "-1 1:1\n+1\n-1\n0\n", ", classes: 2, shape: [4]", ":1 has '-1'; wanted one of them");
+    refuse_text("libsvm", "0 1:1\n+1\n-1\n", ", classes: 2, shape: [4]", ":1 has '0'; wanted one of them");
+    refuse_text("libsvm", "-1\n", ", classes: 2, first_label: 1, shape: [4]", ":1: the label is '-1'; wanted a whole");
 }
 
 /* --- cifar10 -------------------------------------------------------------------------------------------------- */
@@ -405,6 +436,61 @@ Test(readers, a_file_that_is_missing_or_cut_is_named)
     cr_assert_null(dataset);
     sg_config_destroy(config);
     sg_files_remove(&files);
+}
+
+/* Without a writer, opening one to read waits for ever. */
+Test(readers, a_fifo_is_refused_at_once)
+{
+    static const char *const formats[] = {"csv", "libsvm", "cifar10"};
+    sg_files files = sg_files_make();
+    const char *path = write_text(&files, "", false);
+    cr_assert(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+    for (size_t i = 0; i < SG_ARRAY_LEN(formats); i++) {
+        sg_config *config = config_with(formats[i], path, path, ", shape: [4]");
+        sg_error err = {0};
+        sg_dataset *dataset = NULL;
+        cr_assert(sg_dataset_load_train(config, &dataset, &err) == SG_DATA);
+        cr_assert_not_null(strstr(err.message, "/0: is not a plain file"), "%s", err.message);
+        sg_config_destroy(config);
+    }
+    sg_files_remove(&files);
+}
+
+Test(readers, a_folder_is_refused)
+{
+    sg_config *config = config_with("csv", "/tmp", "/tmp", "");
+    sg_error err = {0};
+    sg_dataset *dataset = NULL;
+    cr_assert(sg_dataset_load_train(config, &dataset, &err) == SG_DATA);
+    cr_assert_not_null(strstr(err.message, "/tmp: cannot be read: Is a directory"), "%s", err.message);
+    sg_config_destroy(config);
+}
+
+/* Room is taken for about as much as there is, whether rows are wide or narrow. */
+Test(readers, a_few_rows_of_many_features_take_room_for_a_few)
+{
+    static const size_t widths[] = {1, 1000, 500000};
+    const sg_data_file file = {.path = "a"};
+    for (size_t w = 0; w < SG_ARRAY_LEN(widths); w++) {
+        sg_dataset *d = sg_xcalloc(1, sizeof *d);
+        d->n_features = widths[w];
+        sg_rows rows = {.dataset = d};
+        for (uint16_t i = 0; i < 20; i++) {
+            float *row;
+            cr_assert(sg_rows_add(&rows, &file, i, &row, NULL) == SG_OK);
+            row[0] = i + 1.F;
+            row[widths[w] - 1] = i + 1.F;
+            cr_assert(rows.room * widths[w] * sizeof *row <= ((size_t)1 << 20) + 2 * d->n_examples * widths[w] * 4,
+                      "%zu rows of %zu features", rows.room, widths[w]);
+        }
+        cr_assert(d->n_examples == 20);
+        for (uint16_t i = 0; i < 20; i++) {
+            const float *row = d->reals + i * widths[w];
+            cr_assert(d->labels[i] == i && row[0] == i + 1.F && row[widths[w] - 1] == i + 1.F);
+            cr_assert(widths[w] < 3 || row[1] == 0);
+        }
+        sg_dataset_destroy(d);
+    }
 }
 
 Test(readers, a_test_set_of_another_width_is_refused)

@@ -1,6 +1,7 @@
 /* worker/data/dataset.c - see dataset.h. */
 #include "worker/data/dataset.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,8 @@ static void measure_bytes(sg_dataset *d, size_t scale)
     d->deviation[scale] = variance > 1 ? (float)sqrt(variance) : 1;
 }
 
-/* Mean and deviation of each feature, in double, examples in order. One that is the same everywhere becomes 0. */
+/* Mean and deviation of each feature, in double, examples in order. One that is the same everywhere, as far as floats
+ * of its size can tell, is only moved: it becomes 0. */
 static sg_status measure_reals(sg_dataset *d, sg_error *err)
 {
     const size_t n = d->n_features;
@@ -72,19 +74,20 @@ static sg_status measure_reals(sg_dataset *d, sg_error *err)
         }
     for (size_t f = 0; f < n; f++) {
         double deviation = sqrt(sums[n + f] / (double)d->n_examples);
-        d->normalization[f] = (float)sums[f];
-        d->normalization[n + f] = deviation > 1e-6 * fabs(sums[f]) && deviation > 1e-30 ? (float)(1 / deviation) : 1;
+        d->normalization[f] = sums[f];
+        d->normalization[n + f] =
+            deviation > (double)FLT_EPSILON * fabs(sums[f]) && deviation > 1e-30 ? 1 / deviation : 1;
     }
     free(sums);
     return SG_OK;
 }
 
-static void normalize(sg_dataset *d, const float *normalization)
+static void normalize(sg_dataset *d, const double *normalization)
 {
     const size_t n = d->n_features;
     for (size_t i = 0; i < d->n_examples; i++)
         for (size_t f = 0; f < n; f++)
-            d->reals[i * n + f] = (d->reals[i * n + f] - normalization[f]) * normalization[n + f];
+            d->reals[i * n + f] = (float)(((double)d->reals[i * n + f] - normalization[f]) * normalization[n + f]);
 }
 
 /* --- loading -------------------------------------------------------------------------------------------------- */

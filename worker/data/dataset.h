@@ -23,7 +23,7 @@ typedef struct sg_dataset {
     float mean[SG_DATASET_MAX_SCALES], deviation[SG_DATASET_MAX_SCALES];
     /* Of reals that were brought to mean 0 and deviation 1: what was taken from each feature and then multiplied with
      * it, [2, n_features]; NULL: they are as they were in the file. */
-    float *normalization;
+    double *normalization;
 } sg_dataset;
 
 /* Reads the training set that `data` of the cluster file names, and finds out how it is to be scaled. Errors:

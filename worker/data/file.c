@@ -2,9 +2,11 @@
 #include "worker/data/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define READ_BYTES (1U << 20)
 /* Deflate makes at most 1032 bytes of one, so a header that promises more than this many per byte of file lies. */
@@ -28,17 +30,24 @@ static sg_status open_failed(const char *path, int error, sg_error *err)
 
 sg_status sg_data_file_open(const char *path, sg_data_file *f, sg_error *err)
 {
-    struct stat about;
     *f = (sg_data_file){.path = path};
-    f->file = gzopen(path, "rbe");
-    if (!f->file)
-        return open_failed(path, errno ? errno : ENOMEM, err);
-    if (stat(path, &about) != 0)
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a plain file does not care; a FIFO would wait */
+    if (fd < 0)
         return open_failed(path, errno, err);
-    if (S_ISDIR(about.st_mode))
-        return open_failed(path, EISDIR, err);
-    if (!S_ISREG(about.st_mode))
-        return sg_error_set(err, SG_DATA, "%s: is not a plain file", path);
+    struct stat about;
+    sg_status status = SG_OK;
+    if (fstat(fd, &about) != 0)
+        status = open_failed(path, errno, err);
+    else if (S_ISDIR(about.st_mode))
+        status = open_failed(path, EISDIR, err);
+    else if (!S_ISREG(about.st_mode))
+        status = sg_error_set(err, SG_DATA, "%s: is not a plain file", path);
+    else if ((f->file = gzdopen(fd, "rb")) == NULL)
+        status = open_failed(path, ENOMEM, err);
+    if (status != SG_OK) {
+        close(fd);
+        return status;
+    }
     f->file_bytes = (uint64_t)about.st_size;
     gzbuffer(f->file, READ_BYTES);
     return SG_OK;

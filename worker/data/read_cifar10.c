@@ -1,5 +1,6 @@
 /* worker/data/read_cifar10.c - see readers.h. A record: the label, one byte; then 32 x 32 bytes of red, of green, of
  * blue, row by row. Nothing else is in a file. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "worker/data/readers.h"
@@ -34,7 +35,10 @@ static sg_status read_file(const char *path, sg_dataset *d, sg_error *err)
                             "%s: %zu bytes; wanted a multiple of %zu, whole records of CIFAR-10's binary version", path,
                             n_new, RECORD_BYTES);
     d->n_examples += n_new / RECORD_BYTES;
-    d->labels = sg_xrealloc(d->labels, d->n_examples, sizeof *d->labels);
+    uint16_t *labels = realloc(d->labels, d->n_examples * sizeof *labels);
+    if (!labels)
+        return sg_error_set(err, SG_EXHAUSTED, "%s: no memory for its %zu labels", path, n_new / RECORD_BYTES);
+    d->labels = labels;
     return take_apart(path, first, d, err);
 }
 

@@ -85,8 +85,8 @@ static sg_status take_line(csv *c, char *line, sg_error *err)
         if (!sg_text_is_real(word, &value))
             status = bad_field(c, i, word, err);
         else if (i == c->label)
-            status = sg_text_label(c->config, &c->file, word, &c->rows.dataset->labels[c->rows.dataset->n_examples - 1],
-                                   err);
+            status = sg_rows_label(&c->rows, c->config, &c->file, word,
+                                   &c->rows.dataset->labels[c->rows.dataset->n_examples - 1], err);
         else
             *row++ = (float)value;
     }

@@ -54,7 +54,7 @@ static sg_status take_line(libsvm *l, char *line, sg_error *err)
         return SG_OK;
     uint16_t label;
     float *row;
-    sg_status status = sg_text_label(l->config, &l->file, word, &label, err);
+    sg_status status = sg_rows_label(&l->rows, l->config, &l->file, word, &label, err);
     if (status == SG_OK)
         status = sg_rows_add(&l->rows, &l->file, label, &row, err);
     uint64_t previous = 0;

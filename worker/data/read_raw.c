@@ -40,7 +40,9 @@ static sg_status take_labels(const sg_config *config, const char *path, const ui
     if (n_bytes != d->n_examples * sizeof(int32_t))
         return sg_error_set(err, SG_DATA, "%s: %zu bytes; wanted %zu, an int32 for each of %zu examples", path, n_bytes,
                             d->n_examples * sizeof(int32_t), d->n_examples);
-    d->labels = sg_xcalloc(d->n_examples + 1, sizeof *d->labels);
+    d->labels = sg_try_alloc_aligned(d->n_examples * sizeof *d->labels);
+    if (!d->labels)
+        return sg_error_set(err, SG_EXHAUSTED, "%s: no memory for its %zu labels", path, d->n_examples);
     for (size_t i = 0; i < d->n_examples; i++) {
         int32_t label;
         memcpy(&label, bytes + i * sizeof label, sizeof label);

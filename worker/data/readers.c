@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_ROOM ((size_t)1024)
+#define FIRST_ROOM_BYTES ((size_t)1 << 20)
 
 void sg_reader_take_shape(const sg_config *config, sg_dataset *dataset)
 {
@@ -25,8 +25,8 @@ void sg_reader_take_shape(const sg_config *config, sg_dataset *dataset)
 static sg_status grow(sg_rows *rows, const sg_data_file *file, sg_error *err)
 {
     sg_dataset *d = rows->dataset;
-    const size_t room = rows->room > 0 ? rows->room + rows->room / 2 : FIRST_ROOM;
     const size_t row_bytes = d->n_features * sizeof *d->reals;
+    const size_t room = (rows->room > 0 ? rows->room + rows->room / 2 : FIRST_ROOM_BYTES / row_bytes) + 1;
     const bool fits = rows->room + 1 <= SG_DATA_MAX_BYTES / row_bytes;
     const size_t wanted = fits && room > SG_DATA_MAX_BYTES / row_bytes ? SG_DATA_MAX_BYTES / row_bytes : room;
     float *reals = fits ? realloc(d->reals, wanted * row_bytes) : NULL;
@@ -81,21 +81,37 @@ bool sg_text_is_real(const char *text, double *value)
     return *end == '\0' && isfinite((float)*value);
 }
 
-sg_status sg_text_label(const sg_config *config, const sg_data_file *file, const char *word, uint16_t *label,
-                        sg_error *err)
+/* -1 and 0 beside each other would be two classes that become one. */
+static sg_status take_first_class(sg_rows *rows, const sg_data_file *file, bool is_minus_1, sg_error *err)
+{
+    if (rows->first_class_path == NULL) {
+        rows->first_class_path = file->path;
+        rows->first_class_line = file->line;
+        rows->first_class_is_minus_1 = is_minus_1;
+    }
+    if (rows->first_class_is_minus_1 == is_minus_1)
+        return SG_OK;
+    return sg_error_set(err, SG_DATA, "%s:%llu: the label is '%s', but %s:%llu has '%s'; wanted one of them throughout",
+                        file->path, (unsigned long long)file->line, is_minus_1 ? "-1" : "0", rows->first_class_path,
+                        (unsigned long long)rows->first_class_line, is_minus_1 ? "0" : "-1");
+}
+
+sg_status sg_rows_label(sg_rows *rows, const sg_config *config, const sg_data_file *file, const char *word,
+                        uint16_t *label, sg_error *err)
 {
     const uint64_t first = config->data.first_label, n_classes = config->data.classes;
+    const bool may_be_minus_1 = n_classes == 2 && first == 0;
     const char *digits = word + (word[0] == '+');
     double value;
     /* Of two classes, many files call the first one -1. */
-    if (n_classes == 2 && first == 0 && strcmp(word, "-1") == 0) {
+    if (may_be_minus_1 && strcmp(word, "-1") == 0) {
         *label = 0;
-        return SG_OK;
+        return take_first_class(rows, file, true, err);
     }
     if (sg_text_is_real(digits, &value) && value == floor(value) && value >= (double)first &&
         value < (double)(first + n_classes)) {
         *label = (uint16_t)((uint64_t)value - first);
-        return SG_OK;
+        return may_be_minus_1 && *label == 0 ? take_first_class(rows, file, false, err) : SG_OK;
     }
     return sg_error_set(err, SG_DATA,
                         "%s:%llu: the label is '%.40s'; wanted a whole number from %llu to %llu (data.classes, "

@@ -25,13 +25,20 @@ void sg_reader_take_shape(const sg_config *config, sg_dataset *dataset);
 typedef struct sg_rows {
     sg_dataset *dataset;
     size_t room; /* in rows */
+
+    const char
+        *first_class_path; /* where a label was -1 or 0 for the first time, by sg_rows_label; NULL: nowhere yet */
+    uint64_t first_class_line;
+    bool first_class_is_minus_1;
 } sg_rows;
 SG_MUST_USE sg_status sg_rows_add(sg_rows *rows, const sg_data_file *file, uint16_t label, float **row, sg_error *err);
+/* A label in the file's own numbering. Of two classes, the first being 0, that one may be called -1 throughout the set,
+ * as in many files. Errors: DATA, naming file, line and the word; so for a set with both -1 and 0, too. The file's path
+ * must outlive the rows. */
+SG_MUST_USE sg_status sg_rows_label(sg_rows *rows, const sg_config *config, const sg_data_file *file, const char *word,
+                                    uint16_t *label, sg_error *err);
 
 /* A decimal number, whole text, finite as a float: false for anything else. */
 bool sg_text_is_real(const char *text, double *value);
-/* A label in the file's own numbering. Errors: DATA, naming file, line and the word. */
-SG_MUST_USE sg_status sg_text_label(const sg_config *config, const sg_data_file *file, const char *word,
-                                    uint16_t *label, sg_error *err);
 
 #endif
