@@ -1,3 +1,5 @@
+/* common/memory_limit.c - see memory_limit.h. What a program takes was measured, and has some room; the limits are
+ * looked at once, and how much of the address space is in use already is not. */
 #include "common/memory_limit.h"
 
 #include <inttypes.h>

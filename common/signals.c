@@ -1,3 +1,4 @@
+/* common/signals.c - see signals.h. */
 #include "common/signals.h"
 
 #include <signal.h>

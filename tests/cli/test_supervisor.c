@@ -16,6 +16,7 @@ typedef struct watch {
     char lines[4096]; /* "who: line\n" in the order of arrival */
     char finished[256];
     char restarted[512];
+    char without[512]; /* how one ended without which all was done */
     int n_ended;
     const char *stop_at; /* the line at which to stop, and to kill */
     const char *kill_at;
@@ -325,23 +326,46 @@ static bool is_b(void *user, const char *who)
     return strcmp(who, "b") == 0;
 }
 
-Test(supervisor, one_without_which_all_is_done_has_not_failed)
+static void note_done_without(void *user, const char *who, const char *how)
 {
-    watch w = {.n_ended = 0};
-    uv_loop_init(&w.loop);
-    w.supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w.loop,
-                                                                 .grace_ms = 10000,
-                                                                 .shared_fd = -1,
-                                                                 .on_line = on_line,
-                                                                 .on_finished = on_finished,
-                                                                 .is_done_without = is_b,
-                                                                 .restarts = 1,
-                                                                 .on_restarted = note_restart,
-                                                                 .on_ended = on_ended,
-                                                                 .user = &w});
-    start(&w, "b", "kill -9 $$");
-    cr_assert_eq(run(&w, NULL), 0);
-    cr_assert_str_eq(w.finished, "b 0;");
+    watch *w = user;
+    (void)who;
+    snprintf(w->without, sizeof(w->without), "%s", how);
+}
+
+Test(supervisor, one_without_which_all_is_done_has_not_failed_if_it_only_came_too_late)
+{
+    static const struct {
+        const char *script, *without;
+        int code;
+    } cases[] = {{"echo nobody is there >&2; exit 69", "b failed with exit code 69: nobody is there", 0},
+                 {"exit 75", "b failed with exit code 75", 0},
+                 {"exit 0", "", 0},
+                 {"exit 66", "", 66},
+                 {"exit 70", "", 70},
+                 {"exit 127", "", 69},
+                 {"kill -SEGV $$", "", 70},
+                 {"kill -9 $$", "", 69}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {
+        watch w = {.n_ended = 0};
+        uv_loop_init(&w.loop);
+        w.supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w.loop,
+                                                                     .grace_ms = 10000,
+                                                                     .shared_fd = -1,
+                                                                     .on_line = on_line,
+                                                                     .on_finished = on_finished,
+                                                                     .is_done_without = is_b,
+                                                                     .on_done_without = note_done_without,
+                                                                     .restarts = 1,
+                                                                     .on_restarted = note_restart,
+                                                                     .on_ended = on_ended,
+                                                                     .user = &w});
+        start(&w, "b", cases[i].script);
+        cr_expect_eq(run(&w, NULL), cases[i].code, "%s", cases[i].script);
+        cr_expect_str_eq(w.without, cases[i].without, "%s: %s", cases[i].script, w.without);
+        cr_expect_str_eq(w.finished, cases[i].code == 0 ? "b 0;" : "", "%s: %s", cases[i].script, w.finished);
+        cr_expect_str_eq(w.restarted, "", "%s: nothing is left that it could do", cases[i].script);
+    }
 }
 
 Test(supervisor, a_later_life_is_told_more_and_only_what_holds_then)

@@ -51,6 +51,9 @@ def a_checkpoint_that_cannot_be_exported_is_named(case):
     contains(case.shardgrad("export", config, "--out", out, code=66).err, "no folder of checkpoints", "without any")
     contains(case.shardgrad("export", config, code=64).err, "--out PATH", "without --out")
     contains(case.shardgrad("export", "--out", out, code=64).err, "cluster file or --dir", "without a file")
+    for option in ("--list", "--verify"):
+        refused = case.shardgrad("export", "--dir", case.dir, option, "--out", out, code=64)
+        contains(refused.err, f"{option} writes no file, and --out wants one", "a file that nothing would write")
     plain = case.config("plain.yaml")
     contains(case.shardgrad("export", plain, "--out", out, code=78).err, "checkpoint.dir", "without a folder")
     case.train(config)

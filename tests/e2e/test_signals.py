@@ -1,5 +1,6 @@
 """What ends how: SIGTERM at daemons, Ctrl-C, SIGKILL, failures under `shardgrad run`. Nothing may be left behind."""
 import glob
+import json
 import os
 import signal
 import socket
@@ -161,15 +162,23 @@ def a_hangup_ends_daemons_but_not_those_that_were_started_with_nohup(case):
     equal(case.summary()["steps"], 20, "steps")
 
 
+def steps_of_worker_0(case, config):
+    return int(json.loads(case.shardgrad("status", config, "--json").out)["workers"][0]["finished"])
+
+
 @test
 def a_hangup_does_not_end_a_run_that_was_started_with_nohup(case):
-    config = case.config(train__steps="2000")
+    config = case.config(train__steps=FOR_EVER)
     run = case.start("shardgrad", "run", config, preexec_fn=as_by_nohup)
-    log = f"{case.dir}/run/log/worker-0.log"
-    wait_until(lambda: os.path.exists(log) and " training " in open(log).read(), "the training")
+    case.watch_children(run, 2)
+    run.wait_for(r"epoch .* step [1-9]")
+    finished = steps_of_worker_0(case, config)
     run.send(signal.SIGHUP)
+    wait_until(lambda: steps_of_worker_0(case, config) > finished + 1000, "steps after the hangup")
+    check("stopping" not in run.err, f"nothing stops: {run.err}")
+    run.send(signal.SIGTERM)
     run.expect(0)
-    equal(case.summary()["steps"], 2000, "steps")
+    contains(run.err, "shardgrad: stopping", "the run")
 
 
 @test
@@ -243,30 +252,41 @@ def a_ps_that_is_told_to_stop_before_anybody_knew_it_ends_the_run(case):
     check(not any(alive(pid) for pid in pids), "nothing is left behind")
 
 
-def run_whose_worker_1_stands_still(case, name):
-    """None where it was done before it could be stopped."""
-    config = case.config(workers=2, train__steps="2000", update__mode="async", lease_ms="600", park_ms="300",
-                         shutdown_grace_ms="200", run_dir=f"{case.dir}/{name}")
-    run = case.start("shardgrad", "run", config)
-    log = f"{case.dir}/{name}/log/worker-1.log"
-    wait_until(lambda: os.path.exists(log) and " training " in open(log).read(), "the training")
-    for pid in children_of(run.pid):
-        command = open(f"/proc/{pid}/cmdline", "rb").read()
-        if b"shardgrad-worker\0" in command and b"--index\0001\0" in command:
-            os.kill(pid, signal.SIGSTOP)
-            case.pids.add(pid)
-    return None if " left " in open(log).read() else run
+def run_whose_worker_1_stands_still(case, grace_ms):
+    """And the process id of that worker, which was in the middle of its training."""
+    for name in "abcdefgh":
+        config = case.config(workers=2, train__steps="2000", update__mode="async", lease_ms="600", park_ms="300",
+                             shutdown_grace_ms=str(grace_ms), run_dir=f"{case.dir}/{name}")
+        run = case.start("shardgrad", "run", config)
+        pids = case.watch_children(run, 3)
+        log = f"{case.dir}/{name}/log/worker-1.log"
+        wait_until(lambda: os.path.exists(log) and " training " in open(log).read(), "the training")
+        worker = child(pids, "shardgrad-worker", 1)
+        os.kill(worker, signal.SIGSTOP)
+        if " left " not in open(log).read():
+            return run, worker, f"{case.dir}/{name}"
+        os.kill(worker, signal.SIGCONT)
+        run.expect(0)
+    raise AssertionError("worker 1 was always done before it could be stopped")
 
 
 @test
 def a_worker_that_stands_still_over_the_end_of_the_job_is_told_and_does_not_fail_it(case):
-    names = iter("abcdefgh")
-    run = None
-    while run is None:
-        run = run_whose_worker_1_stands_still(case, next(names))
+    run, _, _ = run_whose_worker_1_stands_still(case, 200)
     run.expect(0)
     contains(run.err, "shardgrad: the job has ended without worker-1, which was cut off or stood still", "the run")
     contains(run.out, "test_accuracy", "its result")
+
+
+@test
+def a_worker_that_is_killed_after_the_end_of_the_job_fails_the_run(case):
+    run, worker, run_dir = run_whose_worker_1_stands_still(case, 60000)
+    wait_until(lambda: children_of(run.pid) == [worker], "the end of all others")
+    check(os.path.exists(f"{run_dir}/summary.json"), "there is a result")
+    os.kill(worker, signal.SIGKILL)
+    run.expect(69)
+    contains(run.err, r"shardgrad: worker-1 was ended by signal 9 \(Killed\)", "the run")
+    check("has ended without" not in run.err, f"one line tells of it: {run.err}")
 
 
 @test

@@ -171,6 +171,9 @@ int sg_export_main(int argc, char **argv)
             status = sg_error_set(&err, SG_USAGE, "wanted a cluster file or --dir; usage: %s", command.usage);
         else if (dir[0] == '\0')
             status = sg_error_set(&err, SG_CONFIG, "%s sets no checkpoint.dir: there are no checkpoints", a.flags.path);
+        else if (o.out != NULL && (o.list || o.verify))
+            status = sg_error_set(&err, SG_USAGE, "%s writes no file, and --out wants one: take one of them; usage: %s",
+                                  o.verify ? "--verify" : "--list", command.usage);
         else if (o.out == NULL && !o.list && !o.verify)
             status = sg_error_set(&err, SG_USAGE, "wanted --out PATH, --list or --verify; usage: %s", command.usage);
         else

@@ -132,7 +132,7 @@ static void on_line(void *user, const char *who, const char *line)
     char level;
     const char *text = sg_supervisor_log_text(line, &level);
     tell_restored(c, who, text);
-    /* ps: the end of the job, which is its last word, too */
+    /* An error of a ps or of a worker's session with which it ends: its last word says the same. */
     const bool is_end = strncmp(text, "failed status=", strlen("failed status=")) == 0;
     bool quiet = is_end || level == 'I' || level == 'D' || sg_supervisor_last_word(line) != NULL ||
                  sg_supervisor_is_stopping(c->supervisor);
@@ -153,31 +153,40 @@ static bool is_worker(const char *who)
     return strncmp(who, "worker", strlen("worker")) == 0;
 }
 
-/* Whether this worker was given up, as one that stood still is: worker 0 has written down the result, and a ps has
- * ended, for it waits for nobody any more. */
+/* Worker 0 has written down the result, and a ps has ended, for it waits for nobody any more: workers that are not done
+ * yet were given up, as one that stands still is. */
+static bool is_job_over(const cluster *c)
+{
+    return c->ended_ps[0] != '\0' && sg_run_directory_has_result(c->config->run_dir);
+}
+
 static bool is_done_without(void *user, const char *who)
 {
+    return is_worker(who) && is_job_over(user);
+}
+
+static void on_done_without(void *user, const char *who, const char *how)
+{
     cluster *c = user;
-    if (!is_worker(who) || c->ended_ps[0] == '\0' || !sg_run_directory_has_result(c->config->run_dir))
-        return false;
     sg_progress_print(
         &c->run->progress,
-        "shardgrad: the job has ended without %s, which was cut off or stood still for longer than lease_ms", who);
-    return true;
+        "shardgrad: the job has ended without %s, which was cut off or stood still for longer than lease_ms: %s", who,
+        how);
 }
 
 static void on_workers_end_due(uv_timer_t *timer)
 {
     cluster *c = timer->data;
-    bool is_done = true;
     if (c->n_workers_alive == 0 || sg_supervisor_is_stopping(c->supervisor))
         return; /* in the last case something has failed, and that is told */
-    for (size_t i = 0; i < c->config->workers; i++) {
+    const bool is_over = is_job_over(c);
+    for (size_t i = 0; i < c->config->workers && is_over; i++) {
         char who[32];
         snprintf(who, sizeof who, "worker-%zu", i);
-        is_done &= sg_supervisor_pid(c->supervisor, who) == 0 || is_done_without(c, who);
+        if (sg_supervisor_pid(c->supervisor, who) != 0)
+            on_done_without(c, who, "it still runs, and is stopped");
     }
-    if (!is_done)
+    if (!is_over)
         (void)!sg_error_set(&c->end, SG_PEER_LOST,
                             "%s has ended, but %zu workers still run: somebody told it to stop, or they stood still; "
                             "start the job again",
@@ -349,6 +358,7 @@ static sg_status init(cluster *c, sg_run *run, sg_error *err)
         .on_line = on_line,
         .on_finished = on_finished,
         .is_done_without = is_done_without,
+        .on_done_without = on_done_without,
         .restarts = c->config->restarts,
         .more_words = more_words,
         .on_restarted = on_restarted,

@@ -218,10 +218,19 @@ static bool is_the_cause(const child *c)
            sg_status_is_exit_code(code);
 }
 
+/* One that decided so, since it found nobody to work with or another in its place: the end of those that are too late
+ * for the end of the rest. */
+static bool came_too_late(const child *c)
+{
+    return c->signal_number == 0 &&
+           (c->exit_code == sg_status_exit_code(SG_PEER_LOST) || c->exit_code == sg_status_exit_code(SG_FENCED));
+}
+
 /* Judges how a child ended, once its last word was read. */
 static void judge(child *c)
 {
     sg_supervisor *s = c->supervisor;
+    const sg_supervisor_options *options = &s->options;
     sg_error how;
     if (s->stopping) {
         if (is_the_cause(c)) {
@@ -230,13 +239,18 @@ static void judge(child *c)
         }
         return;
     }
-    const bool ended_well = c->exit_code == 0 && c->signal_number == 0;
-    if (ended_well || (s->options.is_done_without != NULL && s->options.is_done_without(s->options.user, c->who))) {
-        s->options.on_finished(s->options.user, c->who, sg_supervisor_n_alive(s));
+    if (c->exit_code == 0 && c->signal_number == 0) {
+        options->on_finished(options->user, c->who, sg_supervisor_n_alive(s));
         return;
     }
     const int code = describe_end(c, &how);
-    if (restart(c, &how))
+    const bool is_done = options->is_done_without != NULL && options->is_done_without(options->user, c->who);
+    if (is_done && came_too_late(c)) {
+        options->on_done_without(options->user, c->who, how.message);
+        options->on_finished(options->user, c->who, sg_supervisor_n_alive(s));
+        return;
+    }
+    if (!is_done && restart(c, &how))
         return;
     s->failure = code;
     s->error = how;
