@@ -228,10 +228,17 @@ static sg_status check_data_files(const check *in)
                                config->data.train.n > 0 ? "data.train" : "data.test", in->err,
                                "is given, but data.format %s has no such files; wanted cifar10, csv or libsvm",
                                sg_data_format_name(format));
-    if (!in_pairs && config->data.train_images[0] != '\0')
-        return sg_config_fault(place_of_key(in, "data.train_images"), "data.train_images", in->err,
-                               "is given, but data.format %s has no such file; wanted idx or raw",
-                               sg_data_format_name(format));
+    const struct {
+        const char *key, *path;
+    } pairs[] = {{"data.train_images", config->data.train_images},
+                 {"data.train_labels", config->data.train_labels},
+                 {"data.test_images", config->data.test_images},
+                 {"data.test_labels", config->data.test_labels}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(pairs) && !in_pairs; i++)
+        if (pairs[i].path[0] != '\0')
+            return sg_config_fault(place_of_key(in, pairs[i].key), pairs[i].key, in->err,
+                                   "is given, but data.format %s has no such file; wanted idx or raw",
+                                   sg_data_format_name(format));
     if (in_lists && (config->data.train.n == 0 || config->data.test.n == 0))
         return sg_config_fault(place_of_key(in, "data.format"), "data.format", in->err,
                                "%s wants the files to be listed in data.train and data.test",

@@ -122,6 +122,20 @@ def check_config_tries_the_model_on_the_data_if_they_are_here(case):
 
 
 @test
+def check_config_takes_files_for_trainers_of_ones_own(case):
+    path = f"{case.dir}/own.yaml"
+    with open(path, "w") as f:
+        f.write(f"ps: ['127.0.0.1:0']\nworkers: 1\nrun_dir: {case.dir}/run\nupdate: {{rule: average}}\n")
+    synthetic = ["--set", "data.format=synthetic", "--set", "data.shape=[4]", "--set", "data.train_rows=4294967295"]
+    for more in ([], synthetic):
+        checked = case.shardgrad("check-config", path, *more)
+        contains(checked.out, "right; 1 ps, 1 workers", "output")
+        equal(checked.err, "", "nothing more: it names no data that could be missed")
+    contains(case.shardgrad("run", path, "--local", "--set", "data.format=synthetic", "--set", "data.shape=[4]", code=78).err,
+             "update.rule: average is for trainers of your own", "the built-in trainer")
+
+
+@test
 def training_in_one_process_learns_and_leaves_a_summary(case):
     summary = case.train(case.config(train__steps="0", train__epochs="20"), "--local")
     equal([summary[key] for key in ("mode", "ps", "workers", "steps")], ["local", 0, 1, 160], "summary")

@@ -185,6 +185,30 @@ Test(workload, a_test_set_of_another_image_size_is_wrong_data)
     job_deinit(&j);
 }
 
+/* Whether the model fits is known without an example, so that even absurdly many are no matter. */
+Test(workload, a_model_is_checked_without_making_up_the_examples)
+{
+    job j;
+    job_init(&j, "",
+             (const char *[]){"data.format=synthetic", "data.train_images=", "data.train_labels=", "data.test_images=",
+                              "data.test_labels=", "data.shape=[1,2,2]", "data.train_rows=4294967295",
+                              "update.rule=average", NULL});
+    sg_error err = {0};
+    cr_assert_eq(sg_workload_check(j.config, &err), SG_OK, "%s", err.message);
+    j.config->data.crop = 2;
+    cr_assert_eq(sg_workload_check(j.config, &err), SG_CONFIG);
+    cr_assert(strstr(err.message, "data.crop is 2; wanted less than the 2 x 2 pixels") != NULL, "%s", err.message);
+    j.config->data.crop = 0;
+    char *name = j.config->model.name;
+    j.config->model.name = (char[]){"lenet"};
+    cr_assert_eq(sg_workload_check(j.config, &err), SG_CONFIG);
+    j.config->model.name = name;
+    sg_workload *w;
+    cr_assert_eq(sg_workload_create(j.config, false, &w, &err), SG_CONFIG, "the built-in trainer pushes no values");
+    cr_assert(strstr(err.message, "update.rule: average") != NULL, "%s", err.message);
+    job_deinit(&j);
+}
+
 /* --- hooks ----------------------------------------------------------------------------------------------------- */
 
 typedef struct course {

@@ -6,21 +6,29 @@
 #include "worker/models/model.h"
 #include "worker/train/workload.h"
 
-/* Whether there is such a model, of which the data are looked at, where they are here: a file is as right on a machine
+/* A file for a trainer of one's own, which has data of its own, names none. */
+static bool names_data(const sg_config *config)
+{
+    const char *const paths[] = {config->data.train_images, config->data.train_labels, config->data.test_images,
+                                 config->data.test_labels};
+    bool names = config->data.format != SG_DATA_IDX;
+    for (size_t i = 0; i < SG_ARRAY_LEN(paths); i++)
+        names = names || paths[i][0] != '\0';
+    return names;
+}
+
+/* Whether there is such a model, and whether it fits the data, where they are here: a file is as right on a machine
  * that lacks them. */
 static sg_status check_model(const sg_config *config, sg_error *err)
 {
-    sg_workload *workload;
     sg_error why;
     sg_status status = sg_model_check_name(config->model.name, err);
-    if (status != SG_OK)
+    if (status != SG_OK || !names_data(config))
         return status;
-    status = sg_workload_create(config, false, &workload, &why);
-    if (status == SG_OK)
-        sg_workload_destroy(workload);
-    else if (status == SG_CONFIG || status == SG_DATA)
+    status = sg_workload_check(config, &why);
+    if (status == SG_CONFIG || status == SG_DATA)
         return sg_error_set(err, status, "%s", why.message);
-    else
+    if (status != SG_OK)
         fprintf(stderr, "shardgrad: the model was not tried on the data: %s\n", why.message);
     return SG_OK;
 }

@@ -16,6 +16,13 @@ static sg_data_reader *const readers[] = {
     [SG_DATA_LIBSVM] = sg_read_libsvm, [SG_DATA_RAW] = sg_read_raw,         [SG_DATA_SYNTHETIC] = sg_read_synthetic,
 };
 
+/* NULL: the shape is known when all is read. */
+static sg_data_reader *const lookers[SG_ARRAY_LEN(readers)] = {
+    [SG_DATA_CIFAR10] = sg_look_at_cifar10,
+    [SG_DATA_RAW] = sg_look_at_raw,
+    [SG_DATA_SYNTHETIC] = sg_look_at_synthetic,
+};
+
 /* For messages: the file that stands for the set. */
 static const char *name_of(const sg_config *config, bool test)
 {
@@ -92,10 +99,10 @@ static void normalize(sg_dataset *d, const double *normalization)
 
 /* --- loading -------------------------------------------------------------------------------------------------- */
 
-static sg_status load(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
+static sg_status read_set(sg_data_reader *reader, const sg_config *config, bool test, sg_dataset *d, sg_error *err)
 {
     d->n_classes = (uint32_t)config->data.classes;
-    sg_status status = readers[config->data.format](config, test, d, err);
+    sg_status status = reader(config, test, d, err);
     if (status != SG_OK)
         return status;
     if (d->n_examples == 0)
@@ -103,6 +110,14 @@ static sg_status load(const sg_config *config, bool test, sg_dataset *d, sg_erro
     if (d->n_examples > MAX_EXAMPLES)
         return sg_error_set(err, SG_DATA, "%s: %zu examples; wanted at most %u", name_of(config, test), d->n_examples,
                             MAX_EXAMPLES);
+    return SG_OK;
+}
+
+static sg_status load(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
+{
+    sg_status status = read_set(readers[config->data.format], config, test, d, err);
+    if (status != SG_OK)
+        return status;
     SG_ASSERT((d->bytes == NULL) != (d->reals == NULL));
     d->n_scales = d->channels >= 1 && d->channels <= SG_DATASET_MAX_SCALES ? d->channels : 1;
     return SG_OK;
@@ -126,6 +141,20 @@ sg_status sg_dataset_load_train(const sg_config *config, sg_dataset **dataset, s
     sg_status status = load(config, false, d, err);
     if (status == SG_OK)
         status = scale_by_itself(config, d, err);
+    if (status == SG_OK)
+        *dataset = d;
+    else
+        sg_dataset_destroy(d);
+    return status;
+}
+
+sg_status sg_dataset_load_shape(const sg_config *config, sg_dataset **dataset, sg_error *err)
+{
+    sg_data_reader *look = lookers[config->data.format];
+    if (look == NULL)
+        return sg_dataset_load_train(config, dataset, err);
+    sg_dataset *d = sg_xcalloc(1, sizeof *d);
+    sg_status status = read_set(look, config, false, d, err);
     if (status == SG_OK)
         *dataset = d;
     else

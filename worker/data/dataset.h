@@ -29,7 +29,11 @@ typedef struct sg_dataset {
 /* Reads the training set that `data` of the cluster file names, and finds out how it is to be scaled. Errors:
  * NOT_FOUND, DATA (the message names file and line, or example), EXHAUSTED. Freed by sg_dataset_destroy. */
 SG_MUST_USE sg_status sg_dataset_load_train(const sg_config *config, sg_dataset **dataset, sg_error *err);
-/* The same for the test set, which is scaled as `train` is. DATA, too, if its examples have another shape. */
+/* What the examples of the training set look like, for which as little is read as the format allows: of cifar10, raw
+ * and synthetic the result has neither labels nor features, and as n_examples any number. Errors: as above. */
+SG_MUST_USE sg_status sg_dataset_load_shape(const sg_config *config, sg_dataset **dataset, sg_error *err);
+/* As sg_dataset_load_train for the test set, which is scaled as `train` is. DATA, too, if its examples have another
+ * shape. */
 SG_MUST_USE sg_status sg_dataset_load_test(const sg_config *config, const sg_dataset *train, sg_dataset **dataset,
                                            sg_error *err);
 void sg_dataset_destroy(sg_dataset *dataset); /* NULL is fine */

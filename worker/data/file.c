@@ -172,6 +172,16 @@ static sg_status append_all(sg_data_file *f, uint8_t **bytes, size_t *n_bytes, s
     return SG_OK;
 }
 
+sg_status sg_data_file_look(const char *path, uint64_t *n_bytes, sg_error *err)
+{
+    sg_data_file f;
+    sg_status status = sg_data_file_open(path, &f, err);
+    if (status == SG_OK)
+        *n_bytes = gzdirect(f.file) ? f.file_bytes : SG_DATA_UNKNOWN;
+    sg_data_file_close(&f);
+    return status;
+}
+
 sg_status sg_data_file_append(const char *path, uint8_t **bytes, size_t *n_bytes, sg_error *err)
 {
     sg_data_file f;

@@ -40,6 +40,11 @@ uint64_t sg_data_file_most_bytes(const sg_data_file *file);
  * until the next call. NULL: the file is over. */
 SG_MUST_USE sg_status sg_data_file_line(sg_data_file *file, char **line, sg_error *err);
 
+/* Looks for a file, of which no more is read than tells whether it is compressed. *n_bytes: what it holds;
+ * SG_DATA_UNKNOWN: it is compressed. */
+#define SG_DATA_UNKNOWN UINT64_MAX
+SG_MUST_USE sg_status sg_data_file_look(const char *path, uint64_t *n_bytes, sg_error *err);
+
 /* A whole file, appended to *bytes (grown by realloc, so freed by free(); NULL at first), which hold *n_bytes. */
 SG_MUST_USE sg_status sg_data_file_append(const char *path, uint8_t **bytes, size_t *n_bytes, sg_error *err);
 

@@ -22,6 +22,15 @@ static sg_status take_apart(const char *path, size_t first, sg_dataset *d, sg_er
     return SG_OK;
 }
 
+static sg_status check_size(const char *path, uint64_t n_bytes, sg_error *err)
+{
+    if (n_bytes > 0 && n_bytes % RECORD_BYTES == 0)
+        return SG_OK;
+    return sg_error_set(err, SG_DATA,
+                        "%s: %llu bytes; wanted a multiple of %zu, whole records of CIFAR-10's binary version", path,
+                        (unsigned long long)n_bytes, RECORD_BYTES);
+}
+
 static sg_status read_file(const char *path, sg_dataset *d, sg_error *err)
 {
     const size_t first = d->n_examples;
@@ -30,10 +39,9 @@ static sg_status read_file(const char *path, sg_dataset *d, sg_error *err)
     if (status != SG_OK)
         return status;
     const size_t n_new = n_bytes - first * N_PIXELS;
-    if (n_new == 0 || n_new % RECORD_BYTES != 0)
-        return sg_error_set(err, SG_DATA,
-                            "%s: %zu bytes; wanted a multiple of %zu, whole records of CIFAR-10's binary version", path,
-                            n_new, RECORD_BYTES);
+    status = check_size(path, n_new, err);
+    if (status != SG_OK)
+        return status;
     d->n_examples += n_new / RECORD_BYTES;
     uint16_t *labels = realloc(d->labels, d->n_examples * sizeof *labels);
     if (!labels)
@@ -42,12 +50,32 @@ static sg_status read_file(const char *path, sg_dataset *d, sg_error *err)
     return take_apart(path, first, d, err);
 }
 
-sg_status sg_read_cifar10(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
+static void take_shape(sg_dataset *d)
 {
-    const sg_config_strings *files = test ? &config->data.test : &config->data.train;
     d->channels = 3;
     d->height = d->width = 32;
     d->n_features = N_PIXELS;
+}
+
+sg_status sg_look_at_cifar10(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
+{
+    const sg_config_strings *files = test ? &config->data.test : &config->data.train;
+    take_shape(d);
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < files->n && status == SG_OK; i++) {
+        uint64_t n_bytes;
+        status = sg_data_file_look(files->items[i], &n_bytes, err);
+        if (status == SG_OK && n_bytes != SG_DATA_UNKNOWN)
+            status = check_size(files->items[i], n_bytes, err);
+        d->n_examples++;
+    }
+    return status;
+}
+
+sg_status sg_read_cifar10(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
+{
+    const sg_config_strings *files = test ? &config->data.test : &config->data.train;
+    take_shape(d);
     sg_status status = SG_OK;
     for (size_t i = 0; i < files->n && status == SG_OK; i++)
         status = read_file(files->items[i], d, err);

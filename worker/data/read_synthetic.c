@@ -34,23 +34,34 @@ static void make_up(const sg_config *config, bool test, uint8_t *of_class, uint8
     }
 }
 
-sg_status sg_read_synthetic(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
+static sg_status too_many(const sg_dataset *d, sg_error *err)
+{
+    return sg_error_set(err, SG_EXHAUSTED,
+                        "data.format synthetic: no memory for %zu examples of %zu bytes: set data.train_rows or "
+                        "test_rows to fewer",
+                        d->n_examples, d->n_features);
+}
+
+sg_status sg_look_at_synthetic(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
 {
     sg_reader_take_shape(config, d);
-    const uint64_t n_rows = test ? config->data.test_rows : config->data.train_rows;
-    const bool fits = n_rows <= SG_DATA_MAX_BYTES / d->n_features;
+    d->n_examples = test ? config->data.test_rows : config->data.train_rows;
+    return d->n_examples <= SG_DATA_MAX_BYTES / d->n_features ? SG_OK : too_many(d, err);
+}
+
+sg_status sg_read_synthetic(const sg_config *config, bool test, sg_dataset *d, sg_error *err)
+{
+    sg_status status = sg_look_at_synthetic(config, test, d, err);
+    if (status != SG_OK)
+        return status;
     const size_t n_drawn = (d->n_features + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
     uint8_t *drawn = sg_try_alloc_aligned(2 * n_drawn);
-    d->bytes = fits ? sg_try_alloc_aligned(n_rows * d->n_features) : NULL;
-    d->labels = fits ? sg_try_alloc_aligned(n_rows * sizeof *d->labels) : NULL;
+    d->bytes = sg_try_alloc_aligned(d->n_examples * d->n_features);
+    d->labels = sg_try_alloc_aligned(d->n_examples * sizeof *d->labels);
     if (!drawn || !d->bytes || !d->labels) {
         free(drawn);
-        return sg_error_set(err, SG_EXHAUSTED,
-                            "data.format synthetic: no memory for %llu examples of %zu bytes: set data.train_rows or "
-                            "test_rows to fewer",
-                            (unsigned long long)n_rows, d->n_features);
+        return too_many(d, err);
     }
-    d->n_examples = n_rows;
     make_up(config, test, drawn, drawn + n_drawn, d);
     free(drawn);
     return SG_OK;

@@ -17,6 +17,12 @@ sg_data_reader sg_read_libsvm;    /* lines LABEL INDEX:VALUE ..., made dense */
 sg_data_reader sg_read_raw;       /* a file of float32 and one of int32, both little endian */
 sg_data_reader sg_read_synthetic; /* bytes made up from the seed, which a model can learn; no file */
 
+/* For a look at the shape: as the readers, but without labels, bytes and reals. n_examples is at least 1 where it is
+ * not known. Files must be there and, unless they are compressed, have a size that can be right. */
+sg_data_reader sg_look_at_cifar10;
+sg_data_reader sg_look_at_raw;
+sg_data_reader sg_look_at_synthetic;
+
 /* The shape of an example as data.shape tells it, which is not empty. */
 void sg_reader_take_shape(const sg_config *config, sg_dataset *dataset);
 
@@ -26,8 +32,8 @@ typedef struct sg_rows {
     sg_dataset *dataset;
     size_t room; /* in rows */
 
-    const char
-        *first_class_path; /* where a label was -1 or 0 for the first time, by sg_rows_label; NULL: nowhere yet */
+    /* Where sg_rows_label met -1 or 0 for the first time, and which; NULL: nowhere yet. */
+    const char *first_class_path;
     uint64_t first_class_line;
     bool first_class_is_minus_1;
 } sg_rows;

@@ -13,19 +13,36 @@
 #include "kernels/update.h"
 #include "worker/nn/layers.h"
 
-static sg_status check_augment(const sg_workload *w, sg_error *err)
+static sg_status check_augment(const sg_config *config, const sg_dataset *train, sg_error *err)
 {
-    const uint64_t crop = w->config->data.crop;
-    if (w->train->channels == 0 && (crop > 0 || w->config->data.flip))
+    const uint64_t crop = config->data.crop;
+    if (train->channels == 0 && (crop > 0 || config->data.flip))
         return sg_error_set(err, SG_CONFIG,
                             "data.crop and data.flip are for images; data.format %s without a data.shape of "
                             "[channels, height, width] has none",
-                            sg_data_format_name(w->config->data.format));
-    if (crop > 0 && (crop >= w->train->height || crop >= w->train->width))
+                            sg_data_format_name(config->data.format));
+    if (crop > 0 && (crop >= train->height || crop >= train->width))
         return sg_error_set(err, SG_CONFIG,
                             "data.crop is %" PRIu64 "; wanted less than the %zu x %zu pixels of an image", crop,
-                            w->train->height, w->train->width);
+                            train->height, train->width);
     return SG_OK;
+}
+
+static sg_status create_model(const sg_config *config, const sg_dataset *train, sg_model **model, sg_error *err)
+{
+    sg_model_options options = {.name = config->model.name,
+                                .hidden = config->model.hidden.items,
+                                .n_hidden = config->model.hidden.n,
+                                .layers = config->model.layers.items,
+                                .n_layers = config->model.layers.n,
+                                .base_width = config->model.width,
+                                .inputs = train->n_features,
+                                .channels = train->channels,
+                                .height = train->height,
+                                .width = train->width,
+                                .classes = train->n_classes};
+    sg_status status = check_augment(config, train, err);
+    return status == SG_OK ? sg_model_create(&options, model, err) : status;
 }
 
 static sg_status build(sg_workload *w, bool with_test, sg_error *err)
@@ -39,26 +56,11 @@ static sg_status build(sg_workload *w, bool with_test, sg_error *err)
     if (status == SG_OK && with_test)
         status = sg_dataset_load_test(config, w->train, &w->test, err);
     if (status == SG_OK)
-        status = check_augment(w, err);
+        status = create_model(config, w->train, &w->model, err);
     if (status != SG_OK)
         return status;
     w->steps_per_epoch = sg_workload_steps_per_epoch(config, w->train->n_examples);
     w->total_steps = sg_workload_total_steps(config, w->train->n_examples);
-
-    sg_model_options model = {.name = config->model.name,
-                              .hidden = config->model.hidden.items,
-                              .n_hidden = config->model.hidden.n,
-                              .layers = config->model.layers.items,
-                              .n_layers = config->model.layers.n,
-                              .base_width = config->model.width,
-                              .inputs = w->train->n_features,
-                              .channels = w->train->channels,
-                              .height = w->train->height,
-                              .width = w->train->width,
-                              .classes = w->train->n_classes};
-    status = sg_model_create(&model, &w->model, err);
-    if (status != SG_OK)
-        return status;
     sg_model_initialize(w->model, config->seed);
     w->tape = sg_tape_create(sg_kernel_cpu());
 
@@ -79,6 +81,18 @@ sg_status sg_workload_create(const sg_config *config, bool with_test, sg_workloa
     }
     *workload = w;
     return SG_OK;
+}
+
+sg_status sg_workload_check(const sg_config *config, sg_error *err)
+{
+    sg_dataset *shape = NULL;
+    sg_model *model = NULL;
+    sg_status status = sg_dataset_load_shape(config, &shape, err);
+    if (status == SG_OK)
+        status = create_model(config, shape, &model, err);
+    sg_model_destroy(model);
+    sg_dataset_destroy(shape);
+    return status;
 }
 
 bool sg_workload_needs_test(const sg_config *config, uint32_t worker)
