@@ -65,6 +65,7 @@ void sg_coordinator_destroy(sg_coordinator *c)
     }
     sg_coordinator_settings_deinit(c);
     sg_coordinator_change_deinit(c);
+    sg_coordinator_save_deinit(c);
     sg_coordinator_hyper_deinit(c);
     if (c->variables != NULL)
         shardgrad__v1__declare_request__free_unpacked(c->variables, NULL);

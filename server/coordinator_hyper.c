@@ -85,6 +85,17 @@ sg_status sg_coordinator_hyper_restore(sg_coordinator *c, const sg_checkpoint_ma
     return SG_OK;
 }
 
+bool sg_coordinator_hyper_is_in(const sg_coordinator *c, const sg_checkpoint_manifest *manifest)
+{
+    const sg_coordinator_hyper *hyper = &c->hypers[c->in_force - 1];
+    bool same = hyper->n_changes == manifest->n_changes;
+    for (uint32_t i = 0; i < hyper->n_changes && same; i++) { /* keys never go, and new ones come at the end */
+        same = strcmp(hyper->changes[i].key, manifest->changes[i].key) == 0 &&
+               strcmp(hyper->changes[i].value, manifest->changes[i].value) == 0;
+    }
+    return same;
+}
+
 const sg_config *sg_coordinator_hyper_config(const sg_coordinator *c)
 {
     return c->hypers[c->in_force - 1].config;

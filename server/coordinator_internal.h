@@ -289,16 +289,19 @@ bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps);
 /* A ps was lost. True: while the last checkpoint was made, for which nobody is waited any more; that is the end. */
 bool sg_coordinator_save_give_up(sg_coordinator *c, const char *why);
 bool sg_coordinator_save_advance(sg_coordinator *c);
-/* Nothing was trained since the newest complete one. */
+/* Nothing was trained or set since the newest complete one. */
 bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c);
 /* For whom the one under way waits. Returns out. */
 const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
 void sg_coordinator_save_status(const sg_coordinator *c, Shardgrad__V1__CheckpointStatus *out);
 void sg_coordinator_write_manifest(sg_coordinator *c);
+/* That of the newest complete one of this generation, with the hyper-parameters of save.hyper. */
+void sg_coordinator_write_manifest_again(sg_coordinator *c);
 /* The declaration that a manifest stands for, freed by sg_wire_head_free. */
 Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_manifest *manifest);
 /* A generation begins, from this checkpoint; NULL: from nothing. */
 void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest *manifest);
+void sg_coordinator_save_deinit(sg_coordinator *c);
 
 /* --- coordinator_hyper.c -------------------------------------------------------------------------------------- */
 
@@ -309,6 +312,8 @@ const sg_config *sg_coordinator_hyper_config(const sg_coordinator *c);
 /* A job that is started goes on with what was changed while it ran before. Errors: CONFIG. */
 SG_MUST_USE sg_status sg_coordinator_hyper_restore(sg_coordinator *c, const sg_checkpoint_manifest *manifest,
                                                    sg_error *err);
+/* Has the manifest all that was set, of what is in force? */
+bool sg_coordinator_hyper_is_in(const sg_coordinator *c, const sg_checkpoint_manifest *manifest);
 /* Orders that in force, and those that are on their way, to a ps that has none. */
 void sg_coordinator_hyper_order(sg_coordinator *c, uint32_t ps);
 void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, void *call);

@@ -38,6 +38,13 @@ static sg_checkpoint_hyper hyper_of(const sg_coordinator *c)
                                  .weight_decay = config->update.weight_decay};
 }
 
+static void put(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
+{
+    sg_checkpoint_manifest_deinit(&c->save.writing);
+    sg_checkpoint_manifest_copy(&c->save.writing, manifest);
+    sg_coordinator_save_set(c, manifest);
+}
+
 void sg_coordinator_write_manifest(sg_coordinator *c)
 {
     sg_coordinator_save *save = &c->save;
@@ -66,9 +73,18 @@ void sg_coordinator_write_manifest(sg_coordinator *c)
         if (c->ps[i].saved.part.n_bytes > 0)
             parts[manifest.n_parts++] = c->ps[i].saved.part;
     }
-    sg_coordinator_save_set(c, &manifest);
+    put(c, &manifest);
     free(parts);
     free(variables);
+}
+
+void sg_coordinator_write_manifest_again(sg_coordinator *c)
+{
+    sg_checkpoint_manifest manifest = c->save.newest;
+    manifest.hyper = hyper_of(c);
+    manifest.changes = c->hypers[c->save.hyper - 1].changes;
+    manifest.n_changes = c->hypers[c->save.hyper - 1].n_changes;
+    put(c, &manifest);
 }
 
 Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_manifest *manifest)

@@ -29,6 +29,8 @@ void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest
     save->phase = SG_COORDINATOR_SAVE_IDLE;
     save->again = save->failed = false;
     save->complete = manifest != NULL;
+    save->stored = manifest != NULL && sg_coordinator_hyper_is_in(c, manifest) ? c->in_force : 0;
+    sg_coordinator_save_deinit(c);
     save->current = manifest != NULL ? manifest->set : (sg_checkpoint_set){0};
     save->mark = save->tried = save->iteration = save->current.iteration;
     save->complete_ms = c->now_ms;
@@ -37,6 +39,12 @@ void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
         c->groups[group].mark = 0;
     c->drain = (sg_coordinator_drain){0};
+}
+
+void sg_coordinator_save_deinit(sg_coordinator *c)
+{
+    sg_checkpoint_manifest_deinit(&c->save.writing);
+    sg_checkpoint_manifest_deinit(&c->save.newest);
 }
 
 /* --- marks ------------------------------------------------------------------------------------------------------ */
@@ -134,9 +142,34 @@ static uint64_t next_periodic(const sg_coordinator *c)
     return (least + every - 1) / every * every;
 }
 
-bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c)
+static bool has_all_steps(const sg_coordinator *c)
 {
     return c->save.complete && c->save.iteration == end_iteration(c);
+}
+
+bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c)
+{
+    return has_all_steps(c) && c->save.stored == c->in_force;
+}
+
+/* Something was set since, and nothing trained; and it was cut in this generation, so that another cut would have its
+ * name. */
+static bool lacks_only_hyper(const sg_coordinator *c)
+{
+    const sg_checkpoint_set set = c->save.newest.set;
+    return has_all_steps(c) && c->save.stored != c->in_force && set.generation == c->generation &&
+           set.iteration == c->save.iteration;
+}
+
+/* Its parts stay as they are: only the manifest is replaced, by one that has the hyper-parameters of now. */
+static void write_again(sg_coordinator *c)
+{
+    sg_coordinator_save *save = &c->save;
+    save->phase = SG_COORDINATOR_SAVE_WRITING;
+    save->mark = save->iteration;
+    save->began_ms = c->now_ms;
+    save->hyper = c->in_force;
+    sg_coordinator_write_manifest_again(c);
 }
 
 static void note_result(sg_coordinator *c, sg_status status, const char *message)
@@ -155,7 +188,10 @@ static bool begin_next(sg_coordinator *c)
     if (!save->complete || save->again || c->drain.on || sg_coordinator_change_saves(c)) {
         bool wanted = !sg_coordinator_save_is_up_to_date(c), asked = save->again;
         save->again = false;
-        if (wanted) {
+        if (wanted && lacks_only_hyper(c)) {
+            save->number++;
+            write_again(c);
+        } else if (wanted) {
             begin(c, end_iteration(c), true);
         } else if (asked) { /* while that one was being made: it has all that there is */
             save->number++;
@@ -242,6 +278,10 @@ static bool cut(sg_coordinator *c)
         save->phase = SG_COORDINATOR_SAVE_IDLE;
         return true;
     }
+    if (save->n_known == 0 && nobody_goes_on(c) && lacks_only_hyper(c)) {
+        write_again(c);
+        return true;
+    }
     if (!can_cut(c))
         return false;
     for (uint32_t group = 0; group < c->n_groups && sg_coordinator_is_async(c); group++)
@@ -287,6 +327,7 @@ static void fail(sg_coordinator *c, sg_status status, const char *message)
 {
     sg_coordinator_save *save = &c->save;
     char quoted[2 * SG_ERROR_MESSAGE_BYTES];
+    sg_checkpoint_manifest_deinit(&save->writing);
     note_result(c, status, message);
     save->failed = true;
     save->failed_ms = c->now_ms;
@@ -309,11 +350,15 @@ static void succeed(sg_coordinator *c)
     save->complete = true;
     save->failed = false;
     save->iteration = save->mark;
+    save->stored = save->hyper;
+    sg_checkpoint_manifest_deinit(&save->newest);
+    save->newest = save->writing;
+    save->writing = (sg_checkpoint_manifest){0};
     save->complete_ms = c->now_ms;
     sg_coordinator_change_saved(c, SG_OK, "");
     uint64_t n_bytes = 0;
-    for (uint32_t i = 0; i < c->n_ps; i++)
-        n_bytes += c->ps[i].saved.part.n_bytes;
+    for (uint32_t i = 0; i < save->newest.n_parts; i++)
+        n_bytes += save->newest.parts[i].n_bytes;
     sg_coordinator_log(c, SG_LOG_INFO, "checkpoint", "iteration=%" PRIu64 " bytes=%" PRIu64 " ms=%" PRIu64, save->mark,
                        n_bytes, c->now_ms - save->began_ms);
 }
@@ -466,7 +511,9 @@ static uint64_t number_for(sg_coordinator *c, uint64_t id)
     if (!begun && sg_coordinator_save_is_up_to_date(c))
         return 0;
     ask->number = save->number;
-    if (save->phase == SG_COORDINATOR_SAVE_MARKED && !begun) {
+    if (save->phase == SG_COORDINATOR_SAVE_MARKED && !begun && lacks_only_hyper(c)) {
+        write_again(c);
+    } else if (save->phase == SG_COORDINATOR_SAVE_MARKED && !begun) {
         bring_forward(c);
         save->urgent = true;
     } else {

@@ -284,7 +284,10 @@ typedef struct sg_coordinator_save {
     uint64_t began_ms;
     uint64_t tried;                  /* mark of the newest one that was cut */
     uint64_t hyper;                  /* number of the set that was in force at its cut */
-    uint64_t iteration, complete_ms; /* of the newest complete one */
+    uint64_t iteration, complete_ms; /* of the newest complete one; */
+    uint64_t stored;                 /* the number of the hyper-parameters that are in it; 0: others */
+    sg_checkpoint_manifest newest;   /* its own; generation 0: it is of an earlier generation, or there is none */
+    sg_checkpoint_manifest writing;  /* WRITING: what is to be complete */
     sg_checkpoint_set current;       /* what this generation started from; generation 0: nothing */
     uint64_t failed_ms;
     char failure[SG_ERROR_MESSAGE_BYTES];

@@ -259,6 +259,12 @@ Test(coordinator_change, one_that_is_in_force_and_not_safe_says_so)
     rig_failed(call, SG_EXHAUSTED,
                "it is in force, in generation 2, but a ps 0 that is started anew would not know it");
     cr_assert_eq(rig_status(&r)->mode, SHARDGRAD__V1__MODE__MODE_ASYNC);
+    rig_call *save = rig_save(&r, 1); /* as it was told to */
+    cr_assert(rig_waits(save));
+    rig_report_saved(&r);
+    cr_assert_eq(r.manifest.n_changes, 1);
+    rig_written(&r, SG_OK, "");
+    cr_assert_eq(save->status, SG_OK, "%s", save->text);
     end();
 }
 

@@ -170,17 +170,32 @@ static void on_manifest_written(sim *s, const sim_event *event)
     sim_ps_drain(s, ps);
 }
 
+/* A set that is complete is completed again with what was set since, and nothing else. */
+static bool is_again(sim *s, const sg_checkpoint_manifest *manifest)
+{
+    const sg_checkpoint_manifest *newest = &s->newest_manifest;
+    if (!s->has_set || newest->set.iteration != manifest->set.iteration ||
+        newest->set.generation != manifest->set.generation)
+        return false;
+    sim_trace(s, "checkpoint %" PRIu64 " is completed again", manifest->set.iteration);
+    if (memcmp(newest->steps, manifest->steps, newest->n_groups * sizeof *newest->steps) != 0 ||
+        newest->n_parts != manifest->n_parts)
+        sim_fail(s, "checkpoint %" PRIu64 " is complete, and is to become another one", manifest->set.iteration);
+    return true;
+}
+
 void sim_save_complete(sim *s, sim_ps *ps, const sg_checkpoint_manifest *manifest)
 {
+    const bool again = is_again(s, manifest);
     s->pending_set = manifest->set;
-    s->pending_number = s->ps[0].saved.number;
+    s->pending_number = again ? s->newest_set->number : s->ps[0].saved.number;
     if (s->pending_manifest != NULL)
         sg_checkpoint_manifest_deinit(s->pending_manifest);
     else
         s->pending_manifest = sg_xcalloc(1, sizeof *s->pending_manifest);
     sg_checkpoint_manifest_copy(s->pending_manifest, manifest);
     if (manifest->set.generation == s->generation)
-        check_set(s, manifest, s->ps[0].saved.number);
+        check_set(s, manifest, s->pending_number);
     sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_manifest_written, ps, ps->life);
 }
 
