@@ -1,3 +1,4 @@
+/* common/daemon.c - see daemon.h. */
 #include "common/daemon.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* common/pool.c - see pool.h. */
 #include "common/pool.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* server/background.c - see background.h. */
 #include "server/background.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* server/coordinator_service.c - see coordinator_service.h. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdatomic.h>

@@ -1,3 +1,4 @@
+/* server/disk_jobs.c - see disk_jobs.h. */
 #include "server/disk_jobs.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* server/mailbox.c - see mailbox.h. */
 #include "server/mailbox.h"
 
 static void on_wake(uv_async_t *wake)

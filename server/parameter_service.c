@@ -1,3 +1,4 @@
+/* server/parameter_service.c - see parameter_service.h. */
 #include "server/parameter_service.h"
 
 #include <inttypes.h>

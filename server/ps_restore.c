@@ -1,3 +1,4 @@
+/* server/ps_restore.c - see ps_restore.h. */
 #include "server/ps_restore.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* server/ps_save.c - see ps_save.h. */
 #include "server/ps_save.h"
 
 #include <inttypes.h>

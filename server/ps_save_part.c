@@ -1,3 +1,4 @@
+/* server/ps_save_part.c - see ps_save_part.h. */
 #include "server/ps_save_part.h"
 
 #include <stdlib.h>

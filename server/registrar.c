@@ -1,3 +1,4 @@
+/* server/registrar.c - see registrar.h. */
 #include "server/registrar.h"
 
 #include <inttypes.h>

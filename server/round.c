@@ -1,3 +1,4 @@
+/* server/round.c - see round.h. */
 #include "server/round.h"
 
 #include <stdlib.h>

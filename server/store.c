@@ -1,3 +1,4 @@
+/* server/store.c - see store.h. */
 #include "server/store_internal.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* server/version.c - see version.h. */
 #include "server/version.h"
 
 #include <assert.h>

@@ -54,6 +54,8 @@ def a_checkpoint_that_cannot_be_exported_is_named(case):
     for option in ("--list", "--verify"):
         refused = case.shardgrad("export", "--dir", case.dir, option, "--out", out, code=64)
         contains(refused.err, f"{option} writes no file, and --out wants one", "a file that nothing would write")
+        refused = case.shardgrad("export", "--dir", case.dir, option, "--step", "3", code=64)
+        contains(refused.err, "--step chooses what --out writes", "a choice of which nothing would come")
     plain = case.config("plain.yaml")
     contains(case.shardgrad("export", plain, "--out", out, code=78).err, "checkpoint.dir", "without a folder")
     case.train(config)

@@ -174,6 +174,10 @@ int sg_export_main(int argc, char **argv)
         else if (o.out != NULL && (o.list || o.verify))
             status = sg_error_set(&err, SG_USAGE, "%s writes no file, and --out wants one: take one of them; usage: %s",
                                   o.verify ? "--verify" : "--list", command.usage);
+        else if (o.step != NULL && o.out == NULL)
+            status =
+                sg_error_set(&err, SG_USAGE, "--step chooses what --out writes, and is without it of no use; usage: %s",
+                             command.usage);
         else if (o.out == NULL && !o.list && !o.verify)
             status = sg_error_set(&err, SG_USAGE, "wanted --out PATH, --list or --verify; usage: %s", command.usage);
         else

@@ -1,3 +1,4 @@
+/* worker/client/slots.c - see slots.h. */
 #include "worker/client/slots.h"
 
 #include <stdlib.h>
