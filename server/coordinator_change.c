@@ -51,11 +51,6 @@ static sg_status check_mode(const sg_coordinator *c, const sg_config *to, sg_err
     return SG_OK;
 }
 
-static bool is_running(const sg_coordinator *c)
-{
-    return c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && c->save.complete;
-}
-
 sg_status sg_coordinator_change_check(const sg_coordinator *c, const sg_config *to, sg_error *err)
 {
     if (!sg_coordinator_save_due(c))
@@ -65,9 +60,9 @@ sg_status sg_coordinator_change_check(const sg_coordinator *c, const sg_config *
     if (c->drain.on)
         return sg_error_set(err, SG_STOPPED, "the job is about to end: nothing is changed any more");
     if (sg_coordinator_generation_recovers(c))
-        return sg_error_set(err, SG_WAITING, "the job goes back to its newest checkpoint first (%.300s): ask again",
+        return sg_error_set(err, SG_WAITING, "the job goes back to its newest checkpoint first (%s): ask again",
                             c->why);
-    if (!is_running(c))
+    if (!sg_coordinator_is_running(c) || !c->save.complete)
         return sg_error_set(err, SG_NOT_READY,
                             "training has not begun: start the job with another mode or rule, or ask again later");
     return check_mode(c, to, err);
@@ -75,16 +70,22 @@ sg_status sg_coordinator_change_check(const sg_coordinator *c, const sg_config *
 
 /* --- its stages ------------------------------------------------------------------------------------------------- */
 
-/* "update.mode is async, update.rule is adam"; returns out. */
+/* "update.mode is async, update.rule is adam from now on"; returns out. */
 static const char *describe(const sg_coordinator *c, const sg_config *to, char out[SG_COORDINATOR_TEXT_BYTES])
 {
     const sg_config *from = c->config;
-    char mode[64] = "", rule[64] = "";
-    if (from->update.mode != to->update.mode || from->update.rule == to->update.rule)
-        snprintf(mode, sizeof mode, "update.mode is %s", sg_mode_name(to->update.mode));
+    char mode[48] = "", rule[48] = "", number[64] = "";
+    if (from->update.mode != to->update.mode)
+        snprintf(mode, sizeof mode, "update.mode is %s, ", sg_mode_name(to->update.mode));
     if (from->update.rule != to->update.rule)
-        snprintf(rule, sizeof rule, "update.rule is %s", sg_rule_name(to->update.rule));
-    snprintf(out, SG_COORDINATOR_TEXT_BYTES, "%s%s%s from now on", mode, mode[0] && rule[0] ? ", " : "", rule);
+        snprintf(rule, sizeof rule, "update.rule is %s, ", sg_rule_name(to->update.rule));
+    if (to->update.mode == SG_MODE_SSP && from->update.staleness != to->update.staleness)
+        snprintf(number, sizeof number, "update.staleness is %" PRIu64 ", ", to->update.staleness);
+    if (to->update.mode == SG_MODE_SYNC && from->update.backup_workers != to->update.backup_workers)
+        snprintf(number, sizeof number, "update.backup_workers is %" PRIu64 ", ", to->update.backup_workers);
+    int n = snprintf(out, SG_COORDINATOR_TEXT_BYTES, "%s%s%s", mode, rule, number);
+    SG_ASSERT(n > 2 && n < (int)SG_COORDINATOR_TEXT_BYTES); /* something differs */
+    snprintf(out + n - 2, SG_COORDINATOR_TEXT_BYTES - (size_t)n + 2, " from now on");
     return out;
 }
 
@@ -111,6 +112,11 @@ bool sg_coordinator_change_under_way(const sg_coordinator *c)
 bool sg_coordinator_change_is_safe(const sg_coordinator *c)
 {
     return c->change.phase != SG_COORDINATOR_CHANGE_SAVING;
+}
+
+bool sg_coordinator_change_begins(const sg_coordinator *c)
+{
+    return c->change.phase == SG_COORDINATOR_CHANGE_BEGINNING;
 }
 
 bool sg_coordinator_change_halts(const sg_coordinator *c)
@@ -178,11 +184,6 @@ void sg_coordinator_change_deinit(sg_coordinator *c)
 }
 
 /* --- what was begun closes -------------------------------------------------------------------------------------- */
-
-static bool any_member(const sg_coordinator *c)
-{
-    return sg_coordinator_losses_held(c) || sg_coordinator_members_any(c);
-}
 
 /* The first iteration that somebody who is there takes part in. */
 static uint64_t first_of_members(const sg_coordinator *c)
@@ -254,7 +255,7 @@ static bool is_quiet(const sg_coordinator *c)
     if (sg_coordinator_is_async(c))
         return !sg_coordinator_losses_held(c) && first_unfinished(c) == c->n_workers;
     /* A group that has not come by then does not step in every iteration. */
-    const bool waits = any_member(c) && !has_waited(c, c->config->start_timeout_ms / 2);
+    const bool waits = sg_coordinator_losses_any_member(c) && !has_waited(c, c->config->start_timeout_ms / 2);
     for (uint32_t group = 0; group < c->n_groups && waits; group++) {
         if (lags(c, group))
             return false;
@@ -315,10 +316,7 @@ static const sg_coordinator_hyper *target(const sg_coordinator *c)
 bool sg_coordinator_change_fits(const sg_coordinator *c, const char *rule)
 {
     const sg_coordinator_hyper *hyper = target(c);
-    uint32_t i = 0;
-    while (i < hyper->n_changes && strcmp(hyper->changes[i].key, "update.rule") != 0)
-        i++;
-    return i < hyper->n_changes || strcmp(rule, sg_rule_name(hyper->config->update.rule)) == 0;
+    return hyper->other_rule || strcmp(rule, sg_rule_name(hyper->config->update.rule)) == 0;
 }
 
 void sg_coordinator_change_entered(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
@@ -372,37 +370,38 @@ bool sg_coordinator_change_advance(sg_coordinator *c)
 
 void sg_coordinator_change_tick(sg_coordinator *c)
 {
-    char waiting[SG_ERROR_MESSAGE_BYTES], why[SG_ERROR_MESSAGE_BYTES];
+    char waiting[SG_ERROR_MESSAGE_BYTES];
+    sg_error why;
     if (!sg_coordinator_change_halts(c) || c->change.quiet || !has_waited(c, c->config->start_timeout_ms))
         return;
     sg_coordinator_change_waiting(c, waiting);
-    snprintf(why, sizeof why, "nothing is changed: %.300s, in vain for %" PRIu64 " ms", waiting,
-             c->now_ms - c->change.since_ms);
-    sg_coordinator_change_interrupt(c, SG_PEER_LOST, why);
+    sg_status status = sg_error_set(&why, SG_PEER_LOST, "nothing is changed: %s, in vain for %" PRIu64 " ms", waiting,
+                                    c->now_ms - c->change.since_ms);
+    sg_coordinator_change_interrupt(c, status, why.message);
 }
 
 /* It is in force, and a ps 0 that is started anew may not know it. */
 static void begun(sg_coordinator *c, sg_status status, const char *message)
 {
-    char why[SG_ERROR_MESSAGE_BYTES];
+    sg_error why;
     const uint64_t number = c->change.number;
     sg_coordinator_log(c, SG_LOG_INFO, "changed", "hyper=%" PRIu64 " generation=%" PRIu64 " iteration=%" PRIu64, number,
                        c->generation, c->frozen);
     c->change = (sg_coordinator_change){.phase = SG_COORDINATOR_CHANGE_NONE};
     if (status == SG_OK)
         return;
-    snprintf(why, sizeof why,
-             "it is in force, in generation %" PRIu64 ", but a ps 0 that is started anew would not know it, because no "
-             "checkpoint could be made: %.300s; make one with shardgrad save",
-             c->generation, message);
+    status = sg_error_set(&why, status,
+                          "it is in force, in generation %" PRIu64 ", but a ps 0 that is started anew would not know "
+                          "it, because no checkpoint could be made: %s; make one with shardgrad save",
+                          c->generation, message);
     c->change_unsafe = c->hypers[number - 1].request;
-    remember(c, c->change_unsafe, status, why);
-    answer_all(c, number, status, why);
+    remember(c, c->change_unsafe, status, why.message);
+    answer_all(c, number, status, why.message);
 }
 
 void sg_coordinator_change_saved(sg_coordinator *c, sg_status status, const char *message)
 {
-    char why[SG_ERROR_MESSAGE_BYTES];
+    sg_error why;
     for (size_t i = 0; i < SG_COORDINATOR_CHANGE_RESULTS && status == SG_OK; i++) {
         if (c->change_unsafe != 0 && c->change_results[i].request == c->change_unsafe)
             c->change_results[i].request = 0; /* now it would */
@@ -412,8 +411,8 @@ void sg_coordinator_change_saved(sg_coordinator *c, sg_status status, const char
     if (c->change.phase == SG_COORDINATOR_CHANGE_SAVING) {
         begun(c, status, message);
     } else if (c->change.quiet && status != SG_OK) {
-        snprintf(why, sizeof why, "nothing is changed, because the checkpoint for it could not be made: %.350s",
-                 message);
-        sg_coordinator_change_interrupt(c, status, why);
+        status = sg_error_set(&why, status, "nothing is changed, because the checkpoint for it could not be made: %s",
+                              message);
+        sg_coordinator_change_interrupt(c, status, why.message);
     }
 }

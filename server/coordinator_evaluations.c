@@ -5,23 +5,29 @@
 /* The one of this iteration; NULL: it is older than all that are kept, or of another set than the others' reports. */
 static sg_coordinator_evaluation *find(sg_coordinator *c, const Shardgrad__V1__Evaluation *report)
 {
-    const uint64_t n = c->n_evaluations;
-    const uint64_t first = n > SG_COORDINATOR_EVALUATIONS ? n - SG_COORDINATOR_EVALUATIONS : 0;
-    for (uint64_t i = n; i > first; i--) {
-        sg_coordinator_evaluation *found = &c->evaluations[(i - 1) % SG_COORDINATOR_EVALUATIONS];
-        if (found->iteration == report->iteration)
-            return found->of == report->of ? found : NULL;
-    }
-    if (n >= SG_COORDINATOR_EVALUATIONS && report->iteration < c->evaluations[n % SG_COORDINATOR_EVALUATIONS].iteration)
+    sg_coordinator_evaluation *list = c->evaluations;
+    uint32_t at = c->n_evaluations; /* its place among them */
+    while (at > 0 && list[at - 1].iteration > report->iteration)
+        at--;
+    if (at > 0 && list[at - 1].iteration == report->iteration)
+        return list[at - 1].of == report->of ? &list[at - 1] : NULL;
+    if (c->n_evaluations < SG_COORDINATOR_EVALUATIONS) {
+        memmove(&list[at + 1], &list[at], (c->n_evaluations - at) * sizeof *list);
+        c->n_evaluations++;
+    } else if (at == 0) {
         return NULL;
-    sg_coordinator_evaluation *made = &c->evaluations[c->n_evaluations++ % SG_COORDINATOR_EVALUATIONS];
-    *made = (sg_coordinator_evaluation){.iteration = report->iteration, .of = report->of};
-    return made;
+    } else { /* the oldest goes */
+        at--;
+        memmove(&list[0], &list[1], at * sizeof *list);
+    }
+    list[at] = (sg_coordinator_evaluation){.iteration = report->iteration, .of = report->of};
+    return &list[at];
 }
 
 void sg_coordinator_evaluations_take(sg_coordinator *c, uint32_t worker, const Shardgrad__V1__Evaluation *report)
 {
-    if (report == NULL || report->of == 0 || report->examples > report->of || report->correct > report->examples)
+    if (report == NULL || report->iteration >= c->frozen || report->of == 0 || report->examples > report->of ||
+        report->correct > report->examples)
         return;
     sg_coordinator_evaluation *evaluation = find(c, report);
     if (evaluation == NULL || sg_workers_has(&evaluation->reported, worker) ||
@@ -41,11 +47,8 @@ void sg_coordinator_evaluations_forget(sg_coordinator *c)
 size_t sg_coordinator_evaluations_fill(const sg_coordinator *c, Shardgrad__V1__Evaluation *out,
                                        Shardgrad__V1__Evaluation **list)
 {
-    const size_t n =
-        c->n_evaluations < SG_COORDINATOR_EVALUATIONS ? (size_t)c->n_evaluations : SG_COORDINATOR_EVALUATIONS;
-    for (size_t i = 0; i < n; i++) {
-        const sg_coordinator_evaluation *evaluation =
-            &c->evaluations[(c->n_evaluations - n + i) % SG_COORDINATOR_EVALUATIONS];
+    for (uint32_t i = 0; i < c->n_evaluations; i++) {
+        const sg_coordinator_evaluation *evaluation = &c->evaluations[i];
         out[i] = (Shardgrad__V1__Evaluation)SHARDGRAD__V1__EVALUATION__INIT;
         out[i].iteration = evaluation->iteration;
         out[i].examples = evaluation->examples;
@@ -54,5 +57,5 @@ size_t sg_coordinator_evaluations_fill(const sg_coordinator *c, Shardgrad__V1__E
         out[i].loss = evaluation->examples == 0 ? 0 : (float)(evaluation->loss_sum / (double)evaluation->examples);
         list[i] = &out[i];
     }
-    return n;
+    return c->n_evaluations;
 }

@@ -229,13 +229,13 @@ void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const cha
         return; /* what is to come starts without it, too */
     uint64_t above = least > c->generation ? least : c->generation;
     char quoted[2 * SG_ERROR_MESSAGE_BYTES];
-    char meanwhile[SG_ERROR_MESSAGE_BYTES];
-    snprintf(meanwhile, sizeof meanwhile, "%.300s, and the job goes back to its newest checkpoint first: ask again",
-             why);
-    sg_coordinator_change_interrupt(c, SG_WAITING, meanwhile);
+    sg_error meanwhile;
+    (void)!sg_error_set(&meanwhile, SG_WAITING, "%s, and the job goes back to its newest checkpoint first: ask again",
+                        why);
+    sg_coordinator_change_interrupt(c, SG_WAITING, meanwhile.message);
     snprintf(c->why, sizeof c->why, "%s", why);
-    sg_coordinator_log(c, SG_LOG_WARN, "generation", "above=%" PRIu64 " reason=%s", above,
-                       sg_log_quote(why, quoted, sizeof quoted));
+    sg_coordinator_log(c, sg_coordinator_change_begins(c) ? SG_LOG_INFO : SG_LOG_WARN, "generation",
+                       "above=%" PRIu64 " reason=%s", above, sg_log_quote(why, quoted, sizeof quoted));
     if (sg_coordinator_save_due(c))
         record(c, above);
     else
@@ -305,15 +305,11 @@ bool sg_coordinator_generation_all_asked(const sg_coordinator *c)
     return sg_coordinator_tickets_n_asked(c) > 0;
 }
 
-static bool is_running(const sg_coordinator *c)
-{
-    return c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
-}
-
 /* One that was at it needs a lease to notice that ps 0 was started anew, and may then ask in vain once more. */
 static bool had_time_to_return(const sg_coordinator *c)
 {
-    return is_running(c) && c->now_ms - c->running_ms >= 2 * c->config->lease_ms + c->config->park_ms + COME_AGAIN_MS;
+    return sg_coordinator_is_running(c) &&
+           c->now_ms - c->running_ms >= 2 * c->config->lease_ms + c->config->park_ms + COME_AGAIN_MS;
 }
 
 bool sg_coordinator_generation_others_may_return(const sg_coordinator *c)
@@ -371,6 +367,6 @@ void sg_coordinator_generation_tick(sg_coordinator *c)
         return;
     give_up_ps(c);
     give_up_awaited(c);
-    if (is_running(c)) /* the end may have waited for others, or for a recovery */
+    if (sg_coordinator_is_running(c)) /* the end may have waited for others, or for a recovery */
         sg_coordinator_end_consider(c);
 }

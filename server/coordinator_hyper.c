@@ -78,6 +78,8 @@ sg_status sg_coordinator_hyper_restore(sg_coordinator *c, const sg_checkpoint_ma
         return sg_error_prefix(err, status, "what was set before the checkpoint was made");
     add(c, 0, changed, changed);
     note_changes(&c->hypers[c->n_hypers - 1], manifest->changes, manifest->n_changes);
+    for (uint32_t i = 0; i < manifest->n_changes; i++) /* from what, nobody knows any more */
+        c->hypers[c->n_hypers - 1].other_rule |= strcmp(manifest->changes[i].key, "update.rule") == 0;
     c->in_force = c->n_hypers;
     for (uint32_t i = 0; i < manifest->n_changes; i++)
         sg_coordinator_log(c, SG_LOG_INFO, "set_again", "hyper=%" PRIu64 " key=%s value=%s", c->n_hypers,
@@ -171,7 +173,12 @@ static void log_change(sg_coordinator *c, uint64_t number, const Shardgrad__V1__
 static sg_coordinator_hyper make(const sg_coordinator *c, const Shardgrad__V1__SetRequest *request, sg_config *take)
 {
     const sg_coordinator_hyper *newest = &c->hypers[c->n_hypers - 1];
-    sg_coordinator_hyper made = {.request = request->request, .config = take, .owned = take};
+    sg_coordinator_hyper made = {
+        .request = request->request,
+        .config = take,
+        .owned = take,
+        .other_rule = newest->other_rule || newest->config->update.rule != take->update.rule,
+    };
     note_changes(&made, newest->changes, newest->n_changes);
     for (size_t i = 0; i < request->n_settings; i++)
         note_change(&made, sg_coordinator_text(request->settings[i]->key),
@@ -181,6 +188,7 @@ static sg_coordinator_hyper make(const sg_coordinator *c, const Shardgrad__V1__S
 
 static uint64_t begin(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, sg_config *take)
 {
+    SG_ASSERT(take != NULL);
     const bool renews = sg_coordinator_change_needed(c->config, take);
     const sg_coordinator_hyper made = make(c, request, take);
     log_change(c, c->n_hypers + 1, request);

@@ -181,6 +181,8 @@ void sg_coordinator_losses_take(sg_coordinator *c, uint32_t worker);
 void sg_coordinator_losses_return(sg_coordinator *c, uint32_t worker);
 /* Is a loss held back? Then no step is opened and nobody becomes a member. */
 bool sg_coordinator_losses_held(const sg_coordinator *c);
+/* Is there a member, or one that is missed and may have pushed? */
+bool sg_coordinator_losses_any_member(const sg_coordinator *c);
 /* Of this worker. */
 bool sg_coordinator_losses_holds(const sg_coordinator *c, uint32_t worker);
 /* A ps has fenced a life, which may be one that is held back. */
@@ -342,6 +344,8 @@ bool sg_coordinator_change_under_way(const sg_coordinator *c);
 bool sg_coordinator_change_is_safe(const sg_coordinator *c);
 /* No iteration is begun because of it. */
 bool sg_coordinator_change_halts(const sg_coordinator *c);
+/* The generation that is about to begin was asked for. */
+bool sg_coordinator_change_begins(const sg_coordinator *c);
 /* And what is to be in its checkpoint is there, or on its way: it is to be cut. */
 bool sg_coordinator_change_saves(const sg_coordinator *c);
 /* Sync: may a step of this iteration be handed out? (One of an iteration that was begun always may: steps of it that

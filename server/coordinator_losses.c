@@ -61,6 +61,11 @@ bool sg_coordinator_losses_held(const sg_coordinator *c)
     return !TAILQ_EMPTY(&c->losses);
 }
 
+bool sg_coordinator_losses_any_member(const sg_coordinator *c)
+{
+    return sg_coordinator_losses_held(c) || sg_coordinator_members_any(c);
+}
+
 bool sg_coordinator_losses_holds(const sg_coordinator *c, uint32_t worker)
 {
     const sg_coordinator_loss *loss = TAILQ_FIRST(&c->losses);

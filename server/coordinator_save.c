@@ -78,17 +78,11 @@ static void know(sg_coordinator *c, uint32_t group, uint64_t step)
     c->groups[group].mark = save->ticket_mark;
 }
 
-/* A member, or one that is missed and may have pushed. */
-static bool any_member(const sg_coordinator *c)
-{
-    return sg_coordinator_losses_held(c) || sg_coordinator_members_any(c);
-}
-
 /* Steps that were handed out are pushed, as long as somebody is there; else only some of them were. */
 static uint64_t end_iteration(const sg_coordinator *c)
 {
     uint64_t end = c->save.iteration;
-    if (sg_coordinator_is_async(c) || any_member(c))
+    if (sg_coordinator_is_async(c) || sg_coordinator_losses_any_member(c))
         return c->frozen;
     for (uint32_t i = 0; i < c->n_groups; i++) {
         const sg_coordinator_group *group = &c->groups[i];
@@ -100,7 +94,7 @@ static uint64_t end_iteration(const sg_coordinator *c)
 
 static uint64_t end_step(const sg_coordinator *c, const sg_coordinator_group *group)
 {
-    if (sg_coordinator_is_async(c) || any_member(c) || !group->opened)
+    if (sg_coordinator_is_async(c) || sg_coordinator_losses_any_member(c) || !group->opened)
         return group->next_step;
     return group->pushed > 0 ? group->pushed : group->first;
 }
@@ -199,7 +193,7 @@ static bool begin_next(sg_coordinator *c)
         }
         return wanted || asked;
     }
-    if (c->config->checkpoint.every == 0 || !c->started || !any_member(c))
+    if (c->config->checkpoint.every == 0 || !c->started || !sg_coordinator_losses_any_member(c))
         return false;
     begin(c, next_periodic(c), false);
     return true;
@@ -244,13 +238,14 @@ static void note_members(sg_coordinator *c)
 /* Nobody will push a step that was not handed out. */
 static bool nobody_goes_on(const sg_coordinator *c)
 {
-    return !c->started || !any_member(c) || c->drain.on || sg_coordinator_change_saves(c);
+    return !c->started || !sg_coordinator_losses_any_member(c) || c->drain.on || sg_coordinator_change_saves(c);
 }
 
 /* Whoever was told to stop along with the ps leaves at once, and what it did not push is in no checkpoint. */
 static bool must_wait(const sg_coordinator *c)
 {
-    return c->drain.stop && any_member(c) && c->now_ms < c->drain.since_ms + c->config->shutdown_grace_ms / 8;
+    return c->drain.stop && sg_coordinator_losses_any_member(c) &&
+           c->now_ms < c->drain.since_ms + c->config->shutdown_grace_ms / 8;
 }
 
 /* Is everything known that the order says? Async: at the mark. */
@@ -417,14 +412,14 @@ static bool take_reports(sg_coordinator *c)
 
 /* --- draining --------------------------------------------------------------------------------------------------- */
 
-static bool is_running(const sg_coordinator *c)
+static bool is_at_work(const sg_coordinator *c)
 {
-    return c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING || c->drain.on;
+    return sg_coordinator_is_running(c) || c->drain.on;
 }
 
 bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps)
 {
-    if (!sg_coordinator_save_due(c) || !is_running(c) || !c->save.complete)
+    if (!sg_coordinator_save_due(c) || !is_at_work(c) || !c->save.complete)
         return false;
     sg_coordinator_change_interrupt(c, SG_STOPPED, "the job is about to end: nothing is changed any more");
     if (!c->drain.on)
@@ -493,7 +488,7 @@ static bool goes_on_after_all(sg_coordinator *c)
 
 static bool may_save(const sg_coordinator *c)
 {
-    return is_running(c) && c->save.complete;
+    return is_at_work(c) && c->save.complete;
 }
 
 /* Which one the request gets: the same one again, if it was made before. 0: the newest complete one. */
@@ -542,7 +537,7 @@ static bool number_later(sg_coordinator *c)
 
 bool sg_coordinator_save_advance(sg_coordinator *c)
 {
-    if (!sg_coordinator_save_due(c) || !is_running(c))
+    if (!sg_coordinator_save_due(c) || !is_at_work(c))
         return false;
     if (goes_on_after_all(c) || number_later(c))
         return true;

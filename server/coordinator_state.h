@@ -188,7 +188,6 @@ typedef struct sg_coordinator_life {
     uint64_t member_from;
 } sg_coordinator_life;
 
-/* A member that is lost, and not excused yet. */
 /* What the workers found of the test set with the values of an iteration. */
 #define SG_COORDINATOR_EVALUATIONS 16u
 typedef struct sg_coordinator_evaluation {
@@ -197,6 +196,7 @@ typedef struct sg_coordinator_evaluation {
     sg_workers reported;
 } sg_coordinator_evaluation;
 
+/* A member that is lost, and not excused yet. */
 typedef struct sg_coordinator_loss {
     TAILQ_ENTRY(sg_coordinator_loss) link;
     sg_coordinator_life life;
@@ -322,6 +322,7 @@ typedef struct sg_coordinator_hyper {
     uint32_t n_changes;
     uint64_t generation, iteration; /* that began with it, and where; 0: none did */
     bool fresh_slots;               /* and its slots were zeros */
+    bool other_rule;                /* a set before it had, or may have had: so may checkpoints */
 } sg_coordinator_hyper;
 
 typedef enum sg_coordinator_change_phase {
@@ -389,9 +390,8 @@ struct sg_coordinator {
     uint64_t frozen;                                                            /* 1 + the highest ever frozen */
     uint64_t ahead; /* async: of iterations before the numbers of tickets, when this generation began */
     uint64_t examples;
-    /* The newest, a ring: number i, counted from the first, lies at i modulo its size. */
-    sg_coordinator_evaluation evaluations[SG_COORDINATOR_EVALUATIONS];
-    uint64_t n_evaluations;
+    sg_coordinator_evaluation evaluations[SG_COORDINATOR_EVALUATIONS]; /* [n_evaluations] the newest, ascending */
+    uint32_t n_evaluations;
 
     sg_coordinator_save save;
     sg_coordinator_drain drain;
@@ -426,6 +426,11 @@ struct sg_coordinator {
 static inline bool sg_coordinator_is_async(const sg_coordinator *c)
 {
     return c->config->update.mode != SG_MODE_SYNC;
+}
+
+static inline bool sg_coordinator_is_running(const sg_coordinator *c)
+{
+    return c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
 }
 
 #endif

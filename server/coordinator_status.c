@@ -215,7 +215,9 @@ static const char *joiner(const sg_coordinator *c, const sg_coordinator_parked *
 
 static const char *recovery(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
 {
-    snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for the job to go back to its newest checkpoint (%.300s)", c->why);
+    sg_error text;
+    (void)!sg_error_set(&text, SG_WAITING, "waiting for the job to go back to its newest checkpoint (%s)", c->why);
+    snprintf(out, SG_ERROR_MESSAGE_BYTES, "%s", text.message);
     return out;
 }
 

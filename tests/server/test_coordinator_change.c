@@ -313,3 +313,23 @@ Test(coordinator_change, what_cannot_be_is_refused)
     cr_assert_eq(answered(rig_set(&r, 7, "update.staleness", "5"))->generation, 0, "it means nothing in sync");
     end();
 }
+
+Test(coordinator_change, what_is_said_to_be_another_is_what_was_set)
+{
+    begin("update.mode=sync", "update.rule=sgd", NULL);
+    rig_set(&r, 7, "update.backup_workers", "1");
+    complete(1);
+    cr_assert(rig_logged(&r, "to=\"update.backup_workers is 1 from now on\""), "%s", r.log);
+    cr_assert_not(rig_logged(&r, "update.mode is"));
+    end();
+}
+
+Test(coordinator_change, a_rule_that_was_set_and_is_no_other_lets_no_other_checkpoint_fit)
+{
+    begin("update.mode=sync", "update.rule=sgd", NULL);
+    cr_assert_eq(answered(rig_set(&r, 7, "update.rule", "sgd"))->number, 2);
+    snprintf(written.rule, sizeof written.rule, "adam");
+    rig_register_as(&r, 1, 777, "b:2"); /* a new life */
+    cr_assert(rig_logged(&r, "was made with update.rule adam, the job has sgd"), "%s", r.log);
+    end();
+}

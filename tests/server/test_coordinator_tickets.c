@@ -435,21 +435,23 @@ Test(coordinator_tickets, what_no_worker_can_have_found_is_passed_over_and_the_n
     uint64_t worker = 0;
     rig_start(&r, 1, &worker);
     report(&r, worker, 0, 0, 9);
-    const Shardgrad__V1__Evaluation wrong[] = {found(0, 101, 1, 1), found(0, 10, 11, 1), found(0, UINT64_MAX, 1, 1)};
+    const Shardgrad__V1__Evaluation wrong[] = {found(0, 101, 1, 1), found(0, 10, 11, 1), found(0, UINT64_MAX, 1, 1),
+                                               found(UINT64_MAX, 100, 1, 1), found(10, 100, 1, 1)};
     uint64_t finished = 1;
     for (size_t i = 0; i < SG_ARRAY_LEN(wrong); i++)
         report_test(&r, worker, finished++, &wrong[i]);
     cr_assert_eq(rig_status(&r)->n_evaluations, 0);
     for (uint64_t i = 0; i < 40; i++) {
-        const Shardgrad__V1__Evaluation right = found(10 * i, 100, i, 1);
+        const uint64_t iteration = i ^ 1; /* not in order */
+        const Shardgrad__V1__Evaluation right = found(iteration, 100, iteration, 1);
         report_test(&r, worker, finished++, &right);
     }
-    const Shardgrad__V1__Evaluation old = found(5, 100, 1, 1);
+    const Shardgrad__V1__Evaluation old = found(23, 100, 1, 1);
     report_test(&r, worker, finished, &old);
     const Shardgrad__V1__StatusResponse *status = rig_status(&r);
     cr_assert_eq(status->n_evaluations, 16);
     for (size_t i = 0; i < 16; i++)
-        cr_assert(status->evaluations[i]->iteration == 10 * (24 + i) && status->evaluations[i]->correct == 24 + i);
+        cr_assert(status->evaluations[i]->iteration == 24 + i && status->evaluations[i]->correct == 24 + i);
     rig_deinit(&r);
 }
 
