@@ -112,7 +112,7 @@ static sg_status make_plan(const Shardgrad__V1__PsDeclareRequest *request, sg_pl
     return status;
 }
 
-static void copy_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request)
+static void copy_variables(sg_store *store, const sg_store_way *way, const Shardgrad__V1__PsDeclareRequest *request)
 {
     store->variables = sg_xcalloc(request->n_variables, sizeof *store->variables);
     for (size_t i = 0; i < request->n_variables; i++) {
@@ -121,7 +121,7 @@ static void copy_variables(sg_store *store, const Shardgrad__V1__PsDeclareReques
         to->name = sg_xstrdup(from->name);
         to->frozen = from->frozen;
         to->average = from->average;
-        atomic_init(&to->rule, (int)(from->average ? SG_RULE_AVERAGE : sg_store_rule(store)));
+        atomic_init(&to->rule, (int)(from->average ? SG_RULE_AVERAGE : way->rule));
         to->lr_multiplier = lr_multiplier(from);
         to->decay_multiplier = decay_multiplier(from);
     }
@@ -132,14 +132,14 @@ size_t sg_store_n_slots(const sg_store_slice *slice)
     return slice->variable->frozen ? 0 : sg_update_slots(sg_store_variable_rule(slice->variable));
 }
 
-void sg_store_renew_round(const sg_store *store, sg_store_slice *slice)
+void sg_store_renew_round(const sg_store_way *way, sg_store_slice *slice)
 {
     sg_round_deinit(&slice->round);
-    sg_round_init(&slice->round, !sg_store_is_sync(store));
-    slice->round.backup = (uint32_t)store->backup_workers;
+    sg_round_init(&slice->round, way->mode != SG_MODE_SYNC);
+    slice->round.backup = (uint32_t)way->backup_workers;
 }
 
-static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
+static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index, const sg_store_way *way)
 {
     const sg_plan_slice *planned = &store->plan->slices[index];
     *slice = (sg_store_slice){.index = index,
@@ -147,13 +147,13 @@ static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index)
                               .n_elems = planned->n_elems,
                               .variable = &store->variables[planned->variable]};
     pthread_mutex_init(&slice->mutex, NULL);
-    sg_store_renew_round(store, slice);
+    sg_store_renew_round(way, slice);
     uint64_t n_bytes = slice->n_elems * sizeof(float);
     store->value_bytes += n_bytes;
     store->slot_bytes += n_bytes * sg_store_n_slots(slice);
 }
 
-static sg_status make_slices(sg_store *store, sg_error *err)
+static sg_status make_slices(sg_store *store, const sg_store_way *way, sg_error *err)
 {
     uint32_t n_owned = 0, n_all = store->plan->n_slices;
     for (uint32_t i = 0; i < n_all; i++)
@@ -166,7 +166,7 @@ static sg_status make_slices(sg_store *store, sg_error *err)
         bool owned = store->plan->slices[i].ps == store->options.ps;
         store->places[i] = owned ? store->n_slices : UINT32_MAX;
         if (owned)
-            slice_init(store, &store->slices[store->n_slices++], i);
+            slice_init(store, &store->slices[store->n_slices++], i, way);
     }
     return SG_OK;
 }
@@ -200,7 +200,8 @@ static sg_status check_same(const sg_store *store, const Shardgrad__V1__PsDeclar
                                store->options.ps);
 }
 
-static sg_status make_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)
+static sg_status make_variables(sg_store *store, const sg_store_way *way,
+                                const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)
 {
     if (store->options.ps >= request->n_ps)
         return sg_error_set(err, SG_INVALID, "the plan is for %" PRIu32 " ps; this is ps %" PRIu32, request->n_ps,
@@ -211,8 +212,8 @@ static sg_status make_variables(sg_store *store, const Shardgrad__V1__PsDeclareR
         return status;
     SG_ASSERT(plan != NULL);
     store->plan = plan;
-    copy_variables(store, request);
-    status = make_slices(store, err);
+    copy_variables(store, way, request);
+    status = make_slices(store, way, err);
     if (status != SG_OK)
         sg_store_free_variables(store);
     return status;
@@ -220,7 +221,7 @@ static sg_status make_variables(sg_store *store, const Shardgrad__V1__PsDeclareR
 
 /* --- the way of the generation --- */
 
-static sg_store_way way_of_now(const sg_store *store)
+sg_store_way sg_store_way_of_now(const sg_store *store)
 {
     return (sg_store_way){.mode = sg_store_is_sync(store) ? SG_MODE_SYNC : SG_MODE_ASYNC,
                           .rule = sg_store_rule(store),
@@ -237,7 +238,7 @@ static void set_way(sg_store *store, const sg_store_way *way)
 static sg_status read_way(const sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_store_way *way,
                           sg_error *err)
 {
-    *way = way_of_now(store);
+    *way = sg_store_way_of_now(store);
     if (request->mode == SHARDGRAD__V1__MODE__MODE_UNSPECIFIED)
         return SG_OK;
     if (request->mode != SHARDGRAD__V1__MODE__MODE_SYNC && request->mode != SHARDGRAD__V1__MODE__MODE_ASYNC &&
@@ -253,12 +254,13 @@ static sg_status read_way(const sg_store *store, const Shardgrad__V1__PsDeclareR
     return SG_OK;
 }
 
-/* Slots of another rule are made anew with the values. What is freed may be large: without the slice's lock. */
-static void renew_slice(sg_store *store, sg_store_slice *slice, bool other_rule)
+/* Slots of another rule are made anew with the values. The lock of the store is held for all of it; but one who was let
+ * in before has the slice's alone to wait for, and need not wait for memory to be given back. */
+static void renew_slice(const sg_store_way *way, sg_store_slice *slice, bool other_rule)
 {
     float *slots[SG_UPDATE_MAX_SLOTS] = {NULL};
     pthread_mutex_lock(&slice->mutex);
-    sg_store_renew_round(store, slice);
+    sg_store_renew_round(way, slice);
     if (other_rule) {
         memcpy(slots, slice->slots, sizeof slots);
         memset(slice->slots, 0, sizeof slots);
@@ -269,23 +271,23 @@ static void renew_slice(sg_store *store, sg_store_slice *slice, bool other_rule)
 }
 
 /* A generation begins that goes another way: what there is of slices is empty. */
-static sg_status renew(sg_store *store, const sg_store_way *before, const Shardgrad__V1__PsDeclareRequest *request,
+static sg_status renew(sg_store *store, const sg_store_way *way, const Shardgrad__V1__PsDeclareRequest *request,
                        sg_error *err)
 {
-    const sg_store_way now = way_of_now(store);
-    const bool other_rule = now.rule != before->rule;
+    const sg_store_way before = sg_store_way_of_now(store);
+    const bool other_rule = way->rule != before.rule;
     sg_status status = check_same(store, request, err);
-    if (status != SG_OK || (now.mode == before->mode && !other_rule && now.backup_workers == before->backup_workers))
+    if (status != SG_OK || (way->mode == before.mode && !other_rule && way->backup_workers == before.backup_workers))
         return status;
     if (store->committed || store->attempt != 0)
         return sg_error_set(err, SG_INVALID, "another mode or rule is declared while there are values");
     for (uint32_t i = 0; i < store->plan->n_variables; i++) {
         if (!store->variables[i].average)
-            atomic_store(&store->variables[i].rule, (int)now.rule);
+            atomic_store(&store->variables[i].rule, (int)way->rule);
     }
     store->slot_bytes = 0;
     for (uint32_t i = 0; i < store->n_slices; i++) {
-        renew_slice(store, &store->slices[i], other_rule);
+        renew_slice(way, &store->slices[i], other_rule);
         store->slot_bytes += store->slices[i].n_elems * sizeof(float) * sg_store_n_slots(&store->slices[i]);
     }
     return SG_OK;
@@ -293,14 +295,11 @@ static sg_status renew(sg_store *store, const sg_store_way *before, const Shardg
 
 sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V1__PsDeclareRequest *request, sg_error *err)
 {
-    const sg_store_way before = way_of_now(store);
     sg_store_way way;
     sg_status status = read_way(store, request, &way, err);
-    if (status != SG_OK)
-        return status;
-    set_way(store, &way);
-    status = store->plan ? renew(store, &before, request, err) : make_variables(store, request, err);
-    if (status != SG_OK)
-        set_way(store, &before);
+    if (status == SG_OK)
+        status = store->plan ? renew(store, &way, request, err) : make_variables(store, &way, request, err);
+    if (status == SG_OK) /* what was refused was never to be seen */
+        set_way(store, &way);
     return status;
 }

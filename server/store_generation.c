@@ -65,7 +65,7 @@ static void release_list(sg_version *list)
 }
 
 /* What is freed may be large, or a message that is let go of: it is done without the lock. */
-static void empty_slice(sg_store *store, sg_store_slice *slice)
+static void empty_slice(sg_store *store, const sg_store_way *way, sg_store_slice *slice)
 {
     if (!lock_quiet(store, slice))
         return;
@@ -78,7 +78,7 @@ static void empty_slice(sg_store *store, sg_store_slice *slice)
     slice->n_applied = slice->opened_ms = slice->mark = 0;
     sg_store_cut_free(slice);
     slice->uncounted = 0;
-    sg_store_renew_round(store, slice);
+    sg_store_renew_round(way, slice);
     for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++) {
         if (slice->slots[i])
             memset(slice->slots[i], 0, slice->n_elems * sizeof(float));
@@ -95,8 +95,11 @@ static void empty_slice(sg_store *store, sg_store_slice *slice)
 void sg_store_follow_begin(sg_store *store)
 {
     sg_store_review_pulls(store);
+    pthread_rwlock_rdlock(&store->lock);
+    const sg_store_way way = sg_store_way_of_now(store);
+    pthread_rwlock_unlock(&store->lock);
     for (uint32_t i = 0; i < store->n_slices; i++)
-        empty_slice(store, &store->slices[i]);
+        empty_slice(store, &way, &store->slices[i]);
     sg_store_focus_forget(store);
     pthread_rwlock_wrlock(&store->lock);
     store->n_hypers = 0;

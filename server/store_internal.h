@@ -127,7 +127,7 @@ typedef struct sg_store_way {
 } sg_store_way;
 
 struct sg_store {
-    sg_store_options options; /* immutable */
+    sg_store_options options; /* immutable: of its mode, rule and backup_workers only the beginning, see below */
     sg_pool *pool;
     /* The way of now: changed under `lock`, while there are no values. Read anywhere: who was let in before finds out
      * by `admission` that it is none of its business any more. */
@@ -256,8 +256,10 @@ SG_MUST_USE sg_status sg_store_set_variables(sg_store *store, const Shardgrad__V
 void sg_store_free_variables(sg_store *store);
 /* Slots that the slice needs. */
 size_t sg_store_n_slots(const sg_store_slice *slice);
-/* Under the slice's mutex, or before anybody knows it: its rounds begin anew, in the way of now. */
-void sg_store_renew_round(const sg_store *store, sg_store_slice *slice);
+/* Under store.lock, for reading at least. */
+sg_store_way sg_store_way_of_now(const sg_store *store);
+/* Under the slice's mutex, or before anybody knows it: its rounds begin anew, in this way. */
+void sg_store_renew_round(const sg_store_way *way, sg_store_slice *slice);
 
 /* --- store_initialize.c, parts of orders: under store.lock, for writing --- */
 

@@ -1,5 +1,8 @@
 /* A generation that goes another way: in another mode, or by another rule. */
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "common/status.h"
@@ -219,5 +222,40 @@ Test(store_way, what_is_unknown_is_refused_and_nothing_changes_while_there_are_v
     cr_assert_not_null(strstr(err.message, "while there are values"), "%s", err.message);
     push(&f, 0, 7, 1);
     expect(&f, 0, 8, 0);
+    fixture_deinit(&f);
+}
+
+typedef struct watcher {
+    const sg_store *store;
+    atomic_bool looks, stop;
+    bool saw_another;
+} watcher;
+
+static void *watch(void *user)
+{
+    watcher *w = user;
+    while (!atomic_load(&w->stop)) {
+        w->saw_another |= !sg_store_is_sync(w->store) || sg_store_rule(w->store) != SG_RULE_SGD;
+        atomic_store(&w->looks, true);
+    }
+    return NULL;
+}
+
+Test(store_way, who_looks_on_never_sees_a_way_that_is_refused)
+{
+    fixture f;
+    sg_error err;
+    start(&f, SG_MODE_SYNC, SG_RULE_SGD);
+    load(&f, 7, false);
+    watcher w = {.store = f.store};
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, watch, &w), 0);
+    while (!atomic_load(&w.looks))
+        sched_yield();
+    for (int i = 0; i < 5000; i++)
+        cr_assert_eq(declare(&f, SHARDGRAD__V1__MODE__MODE_ASYNC, "adam", 0, &err), SG_INVALID);
+    atomic_store(&w.stop, true);
+    pthread_join(thread, NULL);
+    cr_assert_not(w.saw_another);
     fixture_deinit(&f);
 }
