@@ -66,7 +66,7 @@ static void note_order(rig *r, sg_coordinator_action *action)
 
 static void note_log(rig *r, const sg_coordinator_action *action)
 {
-    char *log = sg_xprintf("%s%s %s\n", r->log, action->event, action->text);
+    char *log = sg_xprintf("%s%s %s %s\n", r->log, sg_log_level_name(action->level), action->event, action->text);
     free(r->log);
     r->log = log;
 }

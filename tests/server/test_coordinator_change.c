@@ -96,6 +96,7 @@ Test(coordinator_change, begun_steps_close_a_checkpoint_is_cut_and_a_generation_
     cr_assert_str_eq(written.mode, "sync");
     cr_assert_eq(written.n_changes, 0, "nothing was changed yet");
     rig_failed(next, SG_ROLLED_BACK, "update.mode is async from now on");
+    cr_assert(rig_logged(&r, "INFO generation above=1"), "nobody is to be alarmed: %s", r.log);
     const Shardgrad__V1__OrderRequest *order = NULL;
     for (uint32_t ps = 0; ps < 2; ps++) {
         cr_assert_eq(rig_ordered(&r, ps, BEGIN, NULL), 1);
@@ -283,6 +284,7 @@ Test(coordinator_change, a_ps_that_is_lost_meanwhile_comes_first)
     cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
     cr_assert_eq(rig_status(&r)->mode, SHARDGRAD__V1__MODE__MODE_SYNC);
     cr_assert(rig_waits(rig_set(&r, 7, "update.mode", "async")), "now it is made");
+    cr_assert(rig_logged(&r, "WARN generation above="), "%s", r.log);
     end();
 }
 
