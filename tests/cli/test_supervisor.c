@@ -46,17 +46,24 @@ static void on_ended(void *user)
     w->n_ended++;
 }
 
-static void begin(watch *w, uint64_t grace_ms)
+/* With what differs; the rest is the watch's. */
+static void begin_with(watch *w, sg_supervisor_options options)
 {
     *w = (watch){.n_ended = 0};
     uv_loop_init(&w->loop);
-    w->supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w->loop,
-                                                                  .grace_ms = grace_ms,
-                                                                  .shared_fd = -1,
-                                                                  .on_line = on_line,
-                                                                  .on_finished = on_finished,
-                                                                  .on_ended = on_ended,
-                                                                  .user = w});
+    options.loop = &w->loop;
+    options.shared_fd = -1;
+    options.on_finished = on_finished;
+    options.on_ended = on_ended;
+    options.user = w;
+    if (options.on_line == NULL)
+        options.on_line = on_line;
+    w->supervisor = sg_supervisor_create(&options);
+}
+
+static void begin(watch *w, uint64_t grace_ms)
+{
+    begin_with(w, (sg_supervisor_options){.grace_ms = grace_ms});
 }
 
 static void start(watch *w, const char *who, const char *script)
@@ -263,15 +270,8 @@ static void note_pid(void *user, const char *who, const char *line)
 
 Test(supervisor, a_process_is_found_by_its_name_while_it_lives)
 {
-    watch w = {.n_ended = 0};
-    uv_loop_init(&w.loop);
-    w.supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w.loop,
-                                                                 .grace_ms = 1000,
-                                                                 .shared_fd = -1,
-                                                                 .on_line = note_pid,
-                                                                 .on_finished = on_finished,
-                                                                 .on_ended = on_ended,
-                                                                 .user = &w});
+    watch w;
+    begin_with(&w, (sg_supervisor_options){.grace_ms = 1000, .on_line = note_pid});
     start(&w, "a", "echo $$ >&2; exec sleep 1000");
     cr_assert_neq(sg_supervisor_pid(w.supervisor, "a"), 0);
     cr_assert_eq(sg_supervisor_pid(w.supervisor, "b"), 0);
@@ -347,19 +347,12 @@ Test(supervisor, one_without_which_all_is_done_has_not_failed_if_it_only_came_to
                  {"kill -SEGV $$", "", 70},
                  {"kill -9 $$", "", 69}};
     for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {
-        watch w = {.n_ended = 0};
-        uv_loop_init(&w.loop);
-        w.supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w.loop,
-                                                                     .grace_ms = 10000,
-                                                                     .shared_fd = -1,
-                                                                     .on_line = on_line,
-                                                                     .on_finished = on_finished,
-                                                                     .is_done_without = is_b,
-                                                                     .on_done_without = note_done_without,
-                                                                     .restarts = 1,
-                                                                     .on_restarted = note_restart,
-                                                                     .on_ended = on_ended,
-                                                                     .user = &w});
+        watch w;
+        begin_with(&w, (sg_supervisor_options){.grace_ms = 10000,
+                                               .is_done_without = is_b,
+                                               .on_done_without = note_done_without,
+                                               .restarts = 1,
+                                               .on_restarted = note_restart});
         start(&w, "b", cases[i].script);
         cr_expect_eq(run(&w, NULL), cases[i].code, "%s", cases[i].script);
         cr_expect_str_eq(w.without, cases[i].without, "%s: %s", cases[i].script, w.without);
@@ -372,18 +365,9 @@ Test(supervisor, a_later_life_is_told_more_and_only_what_holds_then)
 {
     char folder[] = "/tmp/sg-supervisor-XXXXXX";
     cr_assert_not_null(mkdtemp(folder));
-    watch w = {.n_ended = 0};
-    uv_loop_init(&w.loop);
-    w.supervisor = sg_supervisor_create(&(sg_supervisor_options){.loop = &w.loop,
-                                                                 .grace_ms = 10000,
-                                                                 .shared_fd = -1,
-                                                                 .on_line = on_line,
-                                                                 .on_finished = on_finished,
-                                                                 .restarts = 3,
-                                                                 .more_words = once_more,
-                                                                 .on_restarted = note_restart,
-                                                                 .on_ended = on_ended,
-                                                                 .user = &w});
+    watch w;
+    begin_with(&w, (sg_supervisor_options){
+                       .grace_ms = 10000, .restarts = 3, .more_words = once_more, .on_restarted = note_restart});
     /* a dies twice, b once: each leaves a file for every life that it had. */
     char *script_a = sg_xprintf("echo life $* >&2; test -e %s/2 && exit 0; test -e %s/1 && touch %s/2; touch %s/1; "
                                 "kill -9 $$",
