@@ -56,7 +56,7 @@ static void stop(sg_coordinator *c, uint32_t ps)
 
 void sg_coordinator_end_stop(sg_coordinator *c, uint32_t ps)
 {
-    if (!c->over && !sg_coordinator_save_drain(c, true, ps))
+    if (!c->over && !sg_coordinator_drain_begin(c, true, ps))
         stop(c, ps);
 }
 
@@ -90,7 +90,7 @@ void sg_coordinator_end_consider(sg_coordinator *c)
     if (c->over || c->recording || sg_coordinator_losses_held(c) || c->config->linger || !all_came ||
         sg_coordinator_members_n_live(c) > 0 || sg_coordinator_generation_others_may_return(c))
         return;
-    if (!sg_coordinator_save_drain(c, false, 0))
+    if (!sg_coordinator_drain_begin(c, false, 0))
         finish(c);
 }
 

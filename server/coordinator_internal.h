@@ -14,11 +14,12 @@
  *   coordinator_steps.c      iterations that are frozen, steps that were handed out, excuses from them
  *   coordinator_tickets.c    which ticket a request gets
  *   coordinator_clocks.c     ssp: how far workers may run ahead of each other
- *   coordinator_save.c       checkpoints: marks, cuts, reports; draining for the last one
+ *   coordinator_save.c       checkpoints: marks, cuts, reports
+ *   coordinator_drain.c      the last one, before the end
  *   coordinator_manifest.c   what is written beside the values
  *   coordinator_hyper.c      sets of hyper-parameters
  *   coordinator_change.c     a change of mode or rule
- *   coordinator_end.c        draining, failure, and telling everybody
+ *   coordinator_end.c        the end, failure, and telling everybody
  *   coordinator_status.c     for whom the job waits; the status message
  *
  * Every request is handled in two strokes: it changes the state or parks, and then sg_coordinator_settle looks at every
@@ -286,10 +287,8 @@ void sg_coordinator_save_refused(sg_coordinator *c, uint32_t ps, sg_status statu
 void sg_coordinator_save_written(sg_coordinator *c, uint64_t mark, sg_status status, const char *message);
 void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveRequest *request, void *call);
 bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call);
-/* The job is to end: a last checkpoint is made first, and sg_coordinator_end_drained called then. False: none is. */
-bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps);
-/* A ps was lost. True: while the last checkpoint was made, for which nobody is waited any more; that is the end. */
-bool sg_coordinator_save_give_up(sg_coordinator *c, const char *why);
+/* The iteration at which a checkpoint of all that was trained is cut. */
+uint64_t sg_coordinator_save_end_iteration(const sg_coordinator *c);
 bool sg_coordinator_save_advance(sg_coordinator *c);
 /* Nothing was trained or set since the newest complete one. */
 bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c);
@@ -372,6 +371,19 @@ void sg_coordinator_change_tick(sg_coordinator *c);
 /* For whom it waits; NULL: there is none. */
 const char *sg_coordinator_change_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
 void sg_coordinator_change_deinit(sg_coordinator *c);
+
+/* --- coordinator_drain.c ------------------------------------------------------------------------------------------ */
+
+/* It trains, or makes its last checkpoint. */
+bool sg_coordinator_is_at_work(const sg_coordinator *c);
+/* The job is to end: a last checkpoint is made first, and sg_coordinator_end_drained called then. False: none is. */
+bool sg_coordinator_drain_begin(sg_coordinator *c, bool stop, uint32_t ps);
+/* A ps was lost. True: while the last checkpoint was made, for which nobody is waited any more; that is the end. */
+bool sg_coordinator_drain_give_up(sg_coordinator *c, const char *why);
+/* True: it has come to its end. */
+bool sg_coordinator_drain_advance(sg_coordinator *c);
+/* Somebody came while the last checkpoint was being made: it was not the last. */
+bool sg_coordinator_drain_call_off(sg_coordinator *c);
 
 /* --- coordinator_end.c ---------------------------------------------------------------------------------------- */
 

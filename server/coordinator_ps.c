@@ -129,7 +129,7 @@ static bool lose(sg_coordinator *c, uint32_t index, const char *how)
 {
     char why[SG_ERROR_MESSAGE_BYTES], name[SG_COORDINATOR_TEXT_BYTES];
     snprintf(why, sizeof why, "%s %s", sg_coordinator_ps_name(c, index, name), how);
-    if (sg_coordinator_save_give_up(c, why))
+    if (sg_coordinator_drain_give_up(c, why))
         return false;
     if (!sg_coordinator_generation_may_follow(c)) {
         sg_coordinator_end_fail(c, SG_PEER_LOST, "%s and what it held is lost; start the job again", why);

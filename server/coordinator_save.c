@@ -79,7 +79,7 @@ static void know(sg_coordinator *c, uint32_t group, uint64_t step)
 }
 
 /* Steps that were handed out are pushed, as long as somebody is there; else only some of them were. */
-static uint64_t end_iteration(const sg_coordinator *c)
+uint64_t sg_coordinator_save_end_iteration(const sg_coordinator *c)
 {
     uint64_t end = c->save.iteration;
     if (sg_coordinator_is_async(c) || sg_coordinator_losses_any_member(c))
@@ -102,8 +102,8 @@ static uint64_t end_step(const sg_coordinator *c, const sg_coordinator_group *gr
 /* What was set for later is cut now. */
 static void bring_forward(sg_coordinator *c)
 {
-    if (c->save.n_known == 0 && c->save.mark > end_iteration(c))
-        c->save.mark = end_iteration(c);
+    if (c->save.n_known == 0 && c->save.mark > sg_coordinator_save_end_iteration(c))
+        c->save.mark = sg_coordinator_save_end_iteration(c);
 }
 
 /* No step that is still to be pushed is in it. */
@@ -138,7 +138,7 @@ static uint64_t next_periodic(const sg_coordinator *c)
 
 static bool has_all_steps(const sg_coordinator *c)
 {
-    return c->save.complete && c->save.iteration == end_iteration(c);
+    return c->save.complete && c->save.iteration == sg_coordinator_save_end_iteration(c);
 }
 
 bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c)
@@ -186,7 +186,7 @@ static bool begin_next(sg_coordinator *c)
             save->number++;
             write_again(c);
         } else if (wanted) {
-            begin(c, end_iteration(c), true);
+            begin(c, sg_coordinator_save_end_iteration(c), true);
         } else if (asked) { /* while that one was being made: it has all that there is */
             save->number++;
             note_result(c, SG_OK, "");
@@ -265,7 +265,7 @@ static bool cut(sg_coordinator *c)
     sg_coordinator_save *save = &c->save;
     if (must_wait(c))
         return false;
-    if (nobody_goes_on(c) && save->mark > end_iteration(c)) { /* it was meant for later */
+    if (nobody_goes_on(c) && save->mark > sg_coordinator_save_end_iteration(c)) { /* it was meant for later */
         memset(save->known, 0, sizeof save->known);
         save->n_known = 0;
     }
@@ -410,85 +410,11 @@ static bool take_reports(sg_coordinator *c)
     return true;
 }
 
-/* --- draining --------------------------------------------------------------------------------------------------- */
-
-static bool is_at_work(const sg_coordinator *c)
-{
-    return sg_coordinator_is_running(c) || c->drain.on;
-}
-
-bool sg_coordinator_save_drain(sg_coordinator *c, bool stop, uint32_t ps)
-{
-    if (!sg_coordinator_save_due(c) || !is_at_work(c) || !c->save.complete)
-        return false;
-    sg_coordinator_change_interrupt(c, SG_STOPPED, "the job is about to end: nothing is changed any more");
-    if (!c->drain.on)
-        sg_coordinator_log(c, SG_LOG_INFO, "saving", "iteration=%" PRIu64 " reason=%s", end_iteration(c),
-                           stop ? "told_to_stop" : "all_workers_left");
-    if (stop && !c->drain.stop) {
-        c->drain.stop = true;
-        c->drain.ps = ps;
-        c->drain.since_ms = c->now_ms;
-        c->drain.by_ms = c->now_ms + c->config->shutdown_grace_ms / 2;
-    }
-    c->drain.on = true;
-    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
-    return true;
-}
-
-/* It has come to its end, perhaps without one (reason). */
-static void end_drain(sg_coordinator *c, const char *reason)
-{
-    char quoted[SG_ERROR_MESSAGE_BYTES + 16];
-    if (!sg_coordinator_save_is_up_to_date(c))
-        sg_coordinator_log(c, SG_LOG_WARN, "no_checkpoint", "iteration=%" PRIu64 " newest=%" PRIu64 " reason=%s",
-                           c->frozen, c->save.iteration, sg_log_quote(reason, quoted, sizeof quoted));
-    c->drain.on = false;
-    c->drain.tried = false;
-    sg_coordinator_end_drained(c, c->drain.stop, c->drain.ps);
-}
-
-/* Nobody would make again what it took with it. */
-bool sg_coordinator_save_give_up(sg_coordinator *c, const char *why)
-{
-    if (!c->drain.on || (!c->drain.stop && sg_coordinator_members_n_live(c) > 0))
-        return false;
-    c->save.phase = SG_COORDINATOR_SAVE_IDLE;
-    end_drain(c, why);
-    return true;
-}
-
-/* True: it has come to its end. */
-static bool advance_drain(sg_coordinator *c)
-{
-    const sg_coordinator_save *save = &c->save;
-    bool late = c->drain.stop && c->now_ms >= c->drain.by_ms;
-    bool done = save->phase == SG_COORDINATOR_SAVE_IDLE && (sg_coordinator_save_is_up_to_date(c) || c->drain.tried);
-    if (!late && !done)
-        return false;
-    char text[SG_ERROR_MESSAGE_BYTES];
-    const char *reason = late ? sg_coordinator_save_waits_for(c, text) : save->failure;
-    if (late)
-        c->save.phase = SG_COORDINATOR_SAVE_IDLE;
-    end_drain(c, reason);
-    return true;
-}
-
-/* Somebody came while the last checkpoint was being made: it was not the last. */
-static bool goes_on_after_all(sg_coordinator *c)
-{
-    if (!c->drain.on || c->drain.stop || sg_coordinator_members_n_live(c) == 0)
-        return false;
-    c->drain.on = c->drain.tried = false;
-    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
-    return true;
-}
-
 /* --- which one is asked for ------------------------------------------------------------------------------------- */
 
 static bool may_save(const sg_coordinator *c)
 {
-    return is_at_work(c) && c->save.complete;
+    return sg_coordinator_is_at_work(c) && c->save.complete;
 }
 
 /* Which one the request gets: the same one again, if it was made before. 0: the newest complete one. */
@@ -537,13 +463,13 @@ static bool number_later(sg_coordinator *c)
 
 bool sg_coordinator_save_advance(sg_coordinator *c)
 {
-    if (!sg_coordinator_save_due(c) || !is_at_work(c))
+    if (!sg_coordinator_save_due(c) || !sg_coordinator_is_at_work(c))
         return false;
-    if (goes_on_after_all(c) || number_later(c))
+    if (sg_coordinator_drain_call_off(c) || number_later(c))
         return true;
     switch (c->save.phase) {
     case SG_COORDINATOR_SAVE_IDLE:
-        if (c->drain.on && advance_drain(c))
+        if (c->drain.on && sg_coordinator_drain_advance(c))
             return true;
         c->drain.tried = c->drain.on;
         return begin_next(c);
@@ -556,7 +482,7 @@ bool sg_coordinator_save_advance(sg_coordinator *c)
     case SG_COORDINATOR_SAVE_WRITING:
         break;
     }
-    return c->drain.on && advance_drain(c);
+    return c->drain.on && sg_coordinator_drain_advance(c);
 }
 
 /* --- who asks for one ------------------------------------------------------------------------------------------- */

@@ -1,0 +1,73 @@
+/* server/coordinator_drain.c - before the job ends, or stops as it was told to: no step is begun any more, and a last
+ * checkpoint is made of all that was trained. */
+#include "server/coordinator_internal.h"
+
+bool sg_coordinator_is_at_work(const sg_coordinator *c)
+{
+    return sg_coordinator_is_running(c) || c->drain.on;
+}
+
+bool sg_coordinator_drain_begin(sg_coordinator *c, bool stop, uint32_t ps)
+{
+    if (!sg_coordinator_save_due(c) || !sg_coordinator_is_at_work(c) || !c->save.complete)
+        return false;
+    sg_coordinator_change_interrupt(c, SG_STOPPED, "the job is about to end: nothing is changed any more");
+    if (!c->drain.on)
+        sg_coordinator_log(c, SG_LOG_INFO, "saving", "iteration=%" PRIu64 " reason=%s",
+                           sg_coordinator_save_end_iteration(c), stop ? "told_to_stop" : "all_workers_left");
+    if (stop && !c->drain.stop) {
+        c->drain.stop = true;
+        c->drain.ps = ps;
+        c->drain.since_ms = c->now_ms;
+        c->drain.by_ms = c->now_ms + c->config->shutdown_grace_ms / 2;
+    }
+    c->drain.on = true;
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
+    return true;
+}
+
+/* It has come to its end, perhaps without one (reason). */
+static void end(sg_coordinator *c, const char *reason)
+{
+    char quoted[SG_ERROR_MESSAGE_BYTES + 16];
+    if (!sg_coordinator_save_is_up_to_date(c))
+        sg_coordinator_log(c, SG_LOG_WARN, "no_checkpoint", "iteration=%" PRIu64 " newest=%" PRIu64 " reason=%s",
+                           c->frozen, c->save.iteration, sg_log_quote(reason, quoted, sizeof quoted));
+    c->drain.on = false;
+    c->drain.tried = false;
+    sg_coordinator_end_drained(c, c->drain.stop, c->drain.ps);
+}
+
+/* Nobody would make again what it took with it. */
+bool sg_coordinator_drain_give_up(sg_coordinator *c, const char *why)
+{
+    if (!c->drain.on || (!c->drain.stop && sg_coordinator_members_n_live(c) > 0))
+        return false;
+    c->save.phase = SG_COORDINATOR_SAVE_IDLE;
+    end(c, why);
+    return true;
+}
+
+bool sg_coordinator_drain_advance(sg_coordinator *c)
+{
+    const sg_coordinator_save *save = &c->save;
+    bool late = c->drain.stop && c->now_ms >= c->drain.by_ms;
+    bool done = save->phase == SG_COORDINATOR_SAVE_IDLE && (sg_coordinator_save_is_up_to_date(c) || c->drain.tried);
+    if (!late && !done)
+        return false;
+    char text[SG_ERROR_MESSAGE_BYTES];
+    const char *reason = late ? sg_coordinator_save_waits_for(c, text) : save->failure;
+    if (late)
+        c->save.phase = SG_COORDINATOR_SAVE_IDLE;
+    end(c, reason);
+    return true;
+}
+
+bool sg_coordinator_drain_call_off(sg_coordinator *c)
+{
+    if (!c->drain.on || c->drain.stop || sg_coordinator_members_n_live(c) == 0)
+        return false;
+    c->drain.on = c->drain.tried = false;
+    c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
+    return true;
+}
