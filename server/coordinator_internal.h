@@ -15,6 +15,7 @@
  *   coordinator_tickets.c    which ticket a request gets
  *   coordinator_clocks.c     ssp: how far workers may run ahead of each other
  *   coordinator_save.c       checkpoints: marks, cuts, reports
+ *   coordinator_save_ask.c   who asks for one
  *   coordinator_drain.c      the last one, before the end
  *   coordinator_manifest.c   what is written beside the values
  *   coordinator_hyper.c      sets of hyper-parameters
@@ -289,6 +290,10 @@ void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveReq
 bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call);
 /* The iteration at which a checkpoint of all that was trained is cut. */
 uint64_t sg_coordinator_save_end_iteration(const sg_coordinator *c);
+/* Somebody waits for the one that is marked and of which nothing is there yet: it is made now, as fast as can be. */
+void sg_coordinator_save_hurry(sg_coordinator *c);
+/* Those who asked during a recovery get theirs. True: somebody did. */
+bool sg_coordinator_save_number_later(sg_coordinator *c);
 bool sg_coordinator_save_advance(sg_coordinator *c);
 /* Nothing was trained or set since the newest complete one. */
 bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c);

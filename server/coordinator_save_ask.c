@@ -1,0 +1,87 @@
+/* server/coordinator_save_ask.c - who asks for a checkpoint: which one it gets, and its answer. */
+#include "server/coordinator_internal.h"
+
+static bool may_save(const sg_coordinator *c)
+{
+    return sg_coordinator_is_at_work(c) && c->save.complete;
+}
+
+/* Which one the request gets: the same one again, if it was made before. 0: the newest complete one. */
+static uint64_t number_for(sg_coordinator *c, uint64_t id)
+{
+    sg_coordinator_save *save = &c->save;
+    for (size_t i = 0; i < SG_COORDINATOR_SAVE_ASKS; i++) {
+        if (save->asks[i].id == id)
+            return save->asks[i].number;
+    }
+    sg_coordinator_save_ask *ask = &save->asks[save->n_asks++ % SG_COORDINATOR_SAVE_ASKS];
+    bool begun = save->phase == SG_COORDINATOR_SAVE_CUT || save->phase == SG_COORDINATOR_SAVE_WRITING ||
+                 (save->phase == SG_COORDINATOR_SAVE_MARKED && save->n_known > 0);
+    *ask = (sg_coordinator_save_ask){.id = id};
+    if (!begun && sg_coordinator_save_is_up_to_date(c))
+        return 0;
+    ask->number = save->number;
+    if (save->phase == SG_COORDINATOR_SAVE_MARKED && !begun) {
+        sg_coordinator_save_hurry(c);
+    } else {
+        save->again = true;
+        ask->number++;
+    }
+    return ask->number;
+}
+
+bool sg_coordinator_save_number_later(sg_coordinator *c)
+{
+    bool moved = false;
+    sg_coordinator_parked *call;
+    TAILQ_FOREACH(call, &c->parked, link)
+    {
+        if (call->kind != SG_COORDINATOR_PARKED_SAVE || call->save != SG_COORDINATOR_SAVE_LATER || !may_save(c))
+            continue;
+        call->save = number_for(c, call->save_id);
+        moved = true;
+    }
+    return moved;
+}
+
+void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveRequest *request, void *call)
+{
+    if (c->over)
+        sg_coordinator_end_answer(c, call, c->n_workers);
+    else if (!sg_coordinator_save_due(c))
+        sg_coordinator_fail(c, call, SG_CONFIG,
+                            "this job makes no checkpoints: set checkpoint.dir where ps 0 is started");
+    else if (request->id == 0)
+        sg_coordinator_fail(c, call, SG_INVALID, "save gave id 0, wanted a random number");
+    else if (!may_save(c) && !sg_coordinator_generation_recovers(c) && !sg_coordinator_change_under_way(c))
+        sg_coordinator_fail(c, call, SG_NOT_READY, "training has not begun: there is nothing to save yet");
+    else
+        sg_coordinator_park(
+            c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_SAVE,
+                                        .call = call,
+                                        .worker = c->n_workers,
+                                        .save = may_save(c) ? number_for(c, request->id) : SG_COORDINATOR_SAVE_LATER,
+                                        .save_id = request->id});
+}
+
+bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    const sg_coordinator_save *save = &c->save;
+    const sg_coordinator_save_result *result = &save->results[call->save % SG_COORDINATOR_SAVE_RESULTS];
+    bool known = call->save != 0 && result->number == call->save;
+    if (c->over) {
+        sg_coordinator_end_answer(c, call->call, c->n_workers);
+        return true;
+    }
+    if (call->save == SG_COORDINATOR_SAVE_LATER || call->save > save->number ||
+        (call->save == save->number && save->phase != SG_COORDINATOR_SAVE_IDLE))
+        return false;
+    Shardgrad__V1__SaveResponse response = SHARDGRAD__V1__SAVE_RESPONSE__INIT;
+    response.iteration = known ? result->iteration : save->iteration;
+    response.generation = c->generation;
+    if (known && result->status != SG_OK)
+        sg_coordinator_fail(c, call->call, result->status, "%s", result->message);
+    else
+        sg_coordinator_reply(c, call->call, &response.base);
+    return true;
+}
