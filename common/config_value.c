@@ -252,17 +252,21 @@ static sg_status read_counts(const sg_config_option *option, const sg_config_nod
     return SG_OK;
 }
 
+/* A text by itself is a list of one. */
 static sg_status read_lines(const sg_config_option *option, const sg_config_node *node, const sg_config_place *place,
                             sg_config_strings *value, sg_error *err)
 {
-    if (node->kind != SG_CONFIG_LIST || node->n_items > SG_CONFIG_MAX_LINES)
+    const bool is_one = node->kind == SG_CONFIG_SCALAR && node->text[0] != '\0';
+    const sg_config_node *items = is_one ? node : node->items;
+    const size_t n = is_one ? 1 : node->n_items;
+    if ((!is_one && node->kind != SG_CONFIG_LIST) || n > SG_CONFIG_MAX_LINES)
         return fault(option, node, place, "", err);
-    sg_config_strings list = {.items = sg_xcalloc(node->n_items, sizeof(*list.items)), .n = node->n_items};
+    sg_config_strings list = {.items = sg_xcalloc(n, sizeof(*list.items)), .n = n};
     sg_config_option item_option = *option;
     item_option.type = SG_CONFIG_TEXT;
     for (size_t i = 0; i < list.n; i++) {
-        sg_config_place item_place = place_of(place, &node->items[i]);
-        sg_status status = read_scalar(&item_option, &node->items[i], &item_place, &list.items[i], err);
+        sg_config_place item_place = place_of(place, &items[i]);
+        sg_status status = read_scalar(&item_option, &items[i], &item_place, &list.items[i], err);
         if (status != SG_OK) {
             free_strings(&list);
             return status;
@@ -404,8 +408,8 @@ void sg_config_value_print_wanted(const sg_config_option *option, FILE *out)
                 option->min, option->max);
         break;
     case SG_CONFIG_LINES:
-        fprintf(out, "a list of at most %u lines of %" PRIu64 " to %" PRIu64 " bytes", SG_CONFIG_MAX_LINES, option->min,
-                option->max);
+        fprintf(out, "a list such as [this, that], of at most %u texts of %" PRIu64 " to %" PRIu64 " bytes",
+                SG_CONFIG_MAX_LINES, option->min, option->max);
         break;
     }
 }

@@ -143,6 +143,19 @@ Test(config, every_key_reaches_its_field)
     sg_config_destroy(config);
 }
 
+Test(config, a_text_by_itself_is_a_list_of_one)
+{
+    static const char text[] = "data: {format: csv, train: a b.csv, test: [c.csv]}\n";
+    const sg_config_override override = {"data.test", "d.csv", "--set data.test"};
+    sg_error err = {0};
+    sg_config *config = NULL;
+    cr_assert(sg_config_parse(text, strlen(text), "c.yaml", &override, 1, &config, &err) == SG_OK, "%s", err.message);
+    cr_assert(config->data.train.n == 1 && config->data.test.n == 1);
+    cr_assert_str_eq(config->data.train.items[0], "a b.csv");
+    cr_assert_str_eq(config->data.test.items[0], "d.csv");
+    sg_config_destroy(config);
+}
+
 Test(config, the_text_above_names_every_key_of_the_table)
 {
     for (size_t i = 0; i < sg_config_option_count(); i++) {

@@ -49,7 +49,7 @@ Test(idx, a_compressed_file_is_read)
 
 Test(idx, a_missing_file_is_named_with_what_to_do)
 {
-    expect("/nonexistent/images", SG_NOT_FOUND, "set data.train_images");
+    expect("/nonexistent/images", SG_NOT_FOUND, "name files that are there");
     expect("/usr/share/datasets/fashion-mnist/no-such-file.gz", SG_NOT_FOUND,
            "install the Debian package dataset-fashion-mnist");
     expect("", SG_NOT_FOUND, "a data file is not named: set data.train_images");

@@ -20,12 +20,11 @@ static sg_status open_failed(const char *path, int error, sg_error *err)
     if (path[0] == '\0')
         return sg_error_set(err, SG_NOT_FOUND,
                             "a data file is not named: set data.train_images, train_labels, test_images and "
-                            "test_labels to IDX files (plain or .gz), or data.format to another format");
+                            "test_labels (plain or .gz), or data.format to the format of yours");
     bool is_debian_package = strncmp(path, "/usr/share/datasets/fashion-mnist/", 34) == 0;
     return sg_error_set(err, SG_NOT_FOUND, "%s: no such file; %s", path,
                         is_debian_package ? "install the Debian package dataset-fashion-mnist"
-                                          : "set data.train_images or data.train, and its neighbours, to files that "
-                                            "are there (plain or .gz)");
+                                          : "name files that are there (plain or .gz) in `data` of the cluster file");
 }
 
 sg_status sg_data_file_open(const char *path, sg_data_file *f, sg_error *err)
