@@ -18,20 +18,6 @@ typedef struct loader {
     sg_error *err;
 } loader;
 
-static sg_status set_default(loader *in, size_t index)
-{
-    const sg_config_option *option = sg_config_option_at(index);
-    sg_config_place place = {.name = "defaults"};
-    sg_config_node node;
-    sg_status status = sg_config_file_parse(option->preset, strlen(option->preset), "defaults", &node, in->err);
-    if (status == SG_OK) {
-        status = sg_config_value_set(in->config, option, &node, &place, in->err);
-        sg_config_node_deinit(&node);
-    }
-    in->places[index] = (sg_config_place){.name = in->name};
-    return status;
-}
-
 static sg_status unknown_key(const sg_config_place *place, const char *key, sg_error *err)
 {
     const char *meant = sg_config_option_nearest(key);
@@ -164,20 +150,39 @@ static sg_status set_from_override(loader *in, const sg_config_override *overrid
     return status;
 }
 
+/* As one file: a parser for each of them would cost as much as all the rest. */
+static void set_defaults(loader *in)
+{
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *out = open_memstream(&text, &n_bytes);
+    SG_ASSERT(out != NULL);
+    sg_config_print_presets(out);
+    fclose(out);
+    sg_status status = set_from_text(in, text, n_bytes);
+    SG_ASSERT(status == SG_OK);
+    free(text);
+    for (size_t i = 0; i < sg_config_option_count(); i++)
+        in->places[i] = (sg_config_place){.name = in->name};
+}
+
+static sg_status apply(loader *in, const sg_config_override *overrides, size_t n_overrides)
+{
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < n_overrides && status == SG_OK; i++)
+        status = set_from_override(in, &overrides[i]);
+    return status == SG_OK ? sg_config_check(in->config, in->places, in->err) : status;
+}
+
 static sg_status load_layers(loader *in, const char *text, size_t n_bytes, const sg_config_override *overrides,
                              size_t n_overrides)
 {
     sg_status status = SG_OK;
-    for (size_t i = 0; i < sg_config_option_count(); i++) {
-        status = set_default(in, i);
-        SG_ASSERT(status == SG_OK);
-    }
+    set_defaults(in);
     if (text != NULL)
         status = set_from_text(in, text, n_bytes);
-    for (size_t i = 0; i < n_overrides && status == SG_OK; i++)
-        status = set_from_override(in, &overrides[i]);
     if (status == SG_OK)
-        status = sg_config_check(in->config, in->places, in->err);
+        status = apply(in, overrides, n_overrides);
     if (status == SG_OK && in->config->run_dir[0] == '\0') {
         free(in->config->run_dir);
         in->config->run_dir = sg_xprintf("runs/%s", in->config->job);
@@ -246,15 +251,21 @@ sg_status sg_config_change(const sg_config *from, const sg_config_override *over
     sg_status status = check_changes(overrides, n_overrides, err);
     if (status != SG_OK)
         return status;
-    char *text = NULL;
-    size_t n_bytes = 0;
-    FILE *out = open_memstream(&text, &n_bytes);
-    if (out == NULL)
-        return sg_error_set(err, SG_EXHAUSTED, "no memory for a copy of the configuration");
-    sg_config_print(from, out);
-    fclose(out);
-    status = sg_config_parse(text, n_bytes, "the job", overrides, n_overrides, changed, err);
-    free(text);
+    sg_error unheard;
+    loader in = {
+        .config = sg_config_copy(from),
+        .name = "the job",
+        .places = sg_xcalloc(sg_config_option_count(), sizeof(*in.places)),
+        .err = err != NULL ? err : &unheard,
+    };
+    for (size_t i = 0; i < sg_config_option_count(); i++)
+        in.places[i] = (sg_config_place){.name = in.name};
+    status = apply(&in, overrides, n_overrides);
+    free(in.places);
+    if (status == SG_OK)
+        *changed = in.config;
+    else
+        sg_config_destroy(in.config);
     return status;
 }
 

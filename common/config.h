@@ -123,6 +123,8 @@ SG_MUST_USE sg_status sg_config_parse(const char *text, size_t n_bytes, const ch
                                       const sg_config_override *overrides, size_t n_overrides, sg_config **config,
                                       sg_error *err);
 void sg_config_destroy(sg_config *config);
+/* Destroyed by sg_config_destroy, and independent of `from`. */
+sg_config *sg_config_copy(const sg_config *from);
 /* A copy of `from` with these keys changed, checked as a whole: what a running job can do with its hyper-parameters,
  * mode and rule.
  * Errors: CONFIG, naming the key (also for one that cannot be changed while the job runs, and what to do). */
@@ -131,6 +133,8 @@ SG_MUST_USE sg_status sg_config_change(const sg_config *from, const sg_config_ov
 
 /* Writes the whole configuration, defaults filled in, as a cluster file that loads to the same. */
 void sg_config_print(const sg_config *config, FILE *out);
+/* The same of the defaults, as they stand in the table of options. */
+void sg_config_print_presets(FILE *out);
 /* The reference: every key with type, default, bounds and help, as comments. configs/README.md holds it. */
 void sg_config_print_reference(FILE *out);
 /* Calls `each` for every key that all processes of a job must agree on, in

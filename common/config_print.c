@@ -32,6 +32,17 @@ void sg_config_print(const sg_config *config, FILE *out)
     }
 }
 
+void sg_config_print_presets(FILE *out)
+{
+    const char *before = NULL;
+    for (size_t i = 0; i < sg_config_option_count(); i++) {
+        const sg_config_option *option = sg_config_option_at(i);
+        const char *leaf = print_section(option->key, before, "", out);
+        fprintf(out, "%s%s: %s\n", leaf != option->key ? "  " : "", leaf, option->preset);
+        before = option->key;
+    }
+}
+
 void sg_config_print_reference(FILE *out)
 {
     const char *before = NULL;
@@ -74,16 +85,18 @@ void sg_config_each_shared(const sg_config *config, void (*each)(void *user, con
             shared[n++] = i;
     }
     qsort(shared, n, sizeof(*shared), compare_keys);
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *out = open_memstream(&text, &n_bytes);
+    SG_ASSERT(out != NULL);
     for (size_t i = 0; i < n; i++) {
-        char *value = NULL;
-        size_t n_bytes = 0;
-        FILE *out = open_memstream(&value, &n_bytes);
-        SG_ASSERT(out != NULL);
-        const sg_config_option *option = sg_config_option_at(shared[i]);
-        print_shared(config, option, out);
-        fclose(out);
-        each(user, option->key, value);
-        free(value);
+        print_shared(config, sg_config_option_at(shared[i]), out);
+        fputc('\0', out);
     }
+    fclose(out);
+    const char *value = text;
+    for (size_t i = 0; i < n; i++, value += strlen(value) + 1)
+        each(user, sg_config_option_at(shared[i])->key, value);
+    free(text);
     free(shared);
 }

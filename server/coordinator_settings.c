@@ -27,8 +27,11 @@ void sg_coordinator_settings_deinit(sg_coordinator *c)
     free(c->settings);
 }
 
-static const char *find_setting(Shardgrad__V1__Setting *const *settings, size_t n, const char *key)
+/* Both sides list them in the order of keys: it is looked for where it should be, then everywhere. */
+static const char *find_setting(Shardgrad__V1__Setting *const *settings, size_t n, size_t at, const char *key)
 {
+    if (at < n && strcmp(sg_coordinator_text(settings[at]->key), key) == 0)
+        return sg_coordinator_text(settings[at]->value);
     for (size_t i = 0; i < n; i++) {
         if (strcmp(sg_coordinator_text(settings[i]->key), key) == 0)
             return sg_coordinator_text(settings[i]->value);
@@ -43,7 +46,7 @@ sg_status sg_coordinator_settings_compare(const sg_coordinator *c, Shardgrad__V1
         return sg_error_set(err, SG_INVALID, "%s sent %zu settings, wanted at most %u", whose, n, MAX_SETTINGS);
     for (size_t i = 0; i < c->n_settings; i++) {
         const sg_coordinator_setting *own = &c->settings[i];
-        const char *theirs = find_setting(settings, n, own->key);
+        const char *theirs = find_setting(settings, n, i, own->key);
         if (theirs == NULL)
             return sg_error_set(err, SG_CONFIG,
                                 "%s: %s says nothing, the coordinator says '%.100s': run the same version everywhere",
@@ -55,7 +58,7 @@ sg_status sg_coordinator_settings_compare(const sg_coordinator *c, Shardgrad__V1
     }
     for (size_t i = 0; i < n; i++) {
         const char *key = sg_coordinator_text(settings[i]->key);
-        bool known = false;
+        bool known = i < c->n_settings && strcmp(c->settings[i].key, key) == 0;
         for (size_t k = 0; k < c->n_settings && !known; k++)
             known = strcmp(c->settings[k].key, key) == 0;
         if (!known)

@@ -217,6 +217,36 @@ Test(config, what_is_printed_loads_to_the_same)
     }
 }
 
+Test(config, what_was_changed_is_a_copy_of_its_own)
+{
+    static const sg_config_override changes[] = {{"update.learning_rate", "0.125", "update.learning_rate"},
+                                                 {"update.mode", "async", "update.mode"}},
+                                    wrong = {"update.momentum", "2", "update.momentum"},
+                                    another = {"seed", "3", "seed"};
+    sg_config *from = config_parsed(config_everything), *copy = sg_config_copy(from), *changed = NULL;
+    sg_error err = {0};
+    char *before = print(from);
+    cr_assert_eq(sg_config_change(from, changes, SG_ARRAY_LEN(changes), &changed, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_config_change(from, &wrong, 1, &changed, &err), SG_CONFIG);
+    cr_assert_eq(sg_config_change(from, &another, 1, &changed, &err), SG_CONFIG);
+    char *unchanged = print(from);
+    cr_assert_str_eq(before, unchanged);
+    sg_config_destroy(from);
+    cr_assert_eq(changed->update.mode, SG_MODE_ASYNC);
+    cr_assert_float_eq(changed->update.learning_rate, 0.125, 0);
+    changed->update.mode = copy->update.mode;
+    changed->update.learning_rate = copy->update.learning_rate;
+    char *copied = print(copy), *after = print(changed);
+    cr_assert_str_eq(before, copied);
+    cr_assert_str_eq(before, after, "only what was asked for is another");
+    sg_config_destroy(copy);
+    sg_config_destroy(changed);
+    free(before);
+    free(unchanged);
+    free(copied);
+    free(after);
+}
+
 Test(config, a_text_in_quotes_is_on_the_command_line_what_it_is_in_the_file)
 {
     static const char *const texts[][2] = {{"\"\"", ""},        {"''", ""},      {"\"a b\"", "a b"},

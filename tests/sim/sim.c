@@ -96,6 +96,7 @@ sim *sim_create(uint64_t seed)
     s->seed = (sg_seed){.first = seed, .state = seed};
     sim_workers_init(s);
     sim_scenario_choose(s);
+    sim_register_init(s);
     return s;
 }
 
@@ -144,7 +145,10 @@ static void free_calls(sim *s)
     while (s->calls != NULL) {
         sim_call *call = s->calls;
         s->calls = call->next;
-        protobuf_c_message_free_unpacked(call->body, NULL);
+        if (call->sender == SIM_FROM_PS)
+            sim_register_free(call->body);
+        else
+            protobuf_c_message_free_unpacked(call->body, NULL);
         free(call->data);
         free(call);
     }
@@ -158,6 +162,7 @@ void sim_destroy(sim *s)
     for (uint32_t i = 0; i < s->scenario.n_ps; i++)
         sim_ps_kill(s, i);
     free_calls(s);
+    sim_register_deinit(s);
     free(s->events);
     free(s->waiting);
     sg_plan_destroy(s->plan);

@@ -35,7 +35,8 @@
 #define SIM_MAX_STEPS        160u /* async: tickets */
 #define SIM_MAX_FAULTS       3u
 #define SIM_MAX_CHANGES      2u
-#define SIM_MAX_SETS         200u    /* checkpoints that were cut */
+#define SIM_MAX_SETS         200u /* checkpoints that were cut */
+#define SIM_MAX_SETTINGS     64u
 #define SIM_END_MS           200000u /* nothing takes so long: it hangs */
 /* Bits of an incarnation that count; those above say where its coordinator began. */
 #define SIM_COUNTER_MASK UINT64_C(0xfff)
@@ -195,6 +196,12 @@ typedef struct sim_ps {
     char text[SG_ERROR_MESSAGE_BYTES];
 } sim_ps;
 
+/* What every process has of the cluster file. */
+typedef struct sim_settings {
+    Shardgrad__V1__Setting items[SIM_MAX_SETTINGS], *list[SIM_MAX_SETTINGS];
+    size_t n;
+} sim_settings;
+
 /* --- oracle ----------------------------------------------------------------------------------------------------- */
 
 /* What one incarnation contributed to a step, slice by slice. */
@@ -259,6 +266,7 @@ struct sim {
     sg_seed seed;
     sim_scenario scenario;
     sg_config *config;
+    sim_settings settings;
     uint64_t now_ms;
     sim_event *events; /* a heap */
     size_t n_events, events_capacity;
@@ -356,7 +364,11 @@ void sim_change_begins(sim *s, const sg_checkpoint_manifest *manifest, const sim
 void sim_change_entered(sim *s, const sg_config *config);
 void sim_change_judge(sim *s);
 
+void sim_register_init(sim *s);
+void sim_register_deinit(sim *s);
 void sim_register_keep(sim *s, uint32_t ps);
+/* Of a call. */
+void sim_register_free(ProtobufCMessage *request);
 void sim_register_answered(sim *s, const sim_call *call, sg_status status, const char *text);
 
 void sim_workers_init(sim *s);

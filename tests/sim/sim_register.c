@@ -11,29 +11,50 @@
 
 #define RETRY_MS         100u
 #define FIRST_TIMEOUT_MS 1000u
-#define MAX_SETTINGS     64u
-
-typedef struct settings {
-    Shardgrad__V1__Setting items[MAX_SETTINGS], *list[MAX_SETTINGS];
-    size_t n;
-} settings;
 
 static void add_setting(void *user, const char *key, const char *value)
 {
-    settings *list = user;
-    SG_ASSERT(list->n < MAX_SETTINGS);
-    shardgrad__v1__setting__init(&list->items[list->n]);
-    list->items[list->n].key = sg_xstrdup(key);
-    list->items[list->n].value = sg_xstrdup(value);
-    list->list[list->n] = &list->items[list->n];
-    list->n++;
+    sim_settings *settings = user;
+    SG_ASSERT(settings->n < SIM_MAX_SETTINGS);
+    Shardgrad__V1__Setting *item = &settings->items[settings->n];
+    shardgrad__v1__setting__init(item);
+    item->key = sg_xstrdup(key);
+    item->value = sg_xstrdup(value);
+    settings->list[settings->n++] = item;
+}
+
+void sim_register_init(sim *s)
+{
+    sg_config_each_shared(s->config, add_setting, &s->settings);
+}
+
+void sim_register_deinit(sim *s)
+{
+    for (size_t i = 0; i < s->settings.n; i++) {
+        free(s->settings.items[i].key);
+        free(s->settings.items[i].value);
+    }
+}
+
+/* Half of all bytes of a history would be these settings: requests borrow them. */
+static void lend_settings(sim *s, ProtobufCMessage *body)
+{
+    Shardgrad__V1__RegisterRequest *request = (Shardgrad__V1__RegisterRequest *)body;
+    request->settings = s->settings.list;
+    request->n_settings = s->settings.n;
+}
+
+void sim_register_free(ProtobufCMessage *body)
+{
+    Shardgrad__V1__RegisterRequest *request = (Shardgrad__V1__RegisterRequest *)body;
+    request->settings = NULL;
+    request->n_settings = 0;
+    protobuf_c_message_free_unpacked(body, NULL);
 }
 
 static void send_register(sim *s, uint32_t index)
 {
     sim_ps *ps = &s->ps[index];
-    settings list = {.n = 0};
-    sg_config_each_shared(s->config, add_setting, &list);
     Shardgrad__V1__PsReport report;
     sg_store_report(ps->store, &report);
     Shardgrad__V1__RegisterRequest request = SHARDGRAD__V1__REGISTER_REQUEST__INIT;
@@ -44,8 +65,6 @@ static void send_register(sim *s, uint32_t index)
     char address[8];
     snprintf(address, sizeof address, "ps%" PRIu32, index);
     request.address = address;
-    request.settings = list.list;
-    request.n_settings = list.n;
     request.report = &report;
     request.stopping = ps->stopping;
     if (ps->saved.number != 0)
@@ -55,14 +74,11 @@ static void send_register(sim *s, uint32_t index)
                      .sender_life = ps->life,
                      .to_coordinator = true,
                      .body = sg_wire_head_copy(&request.base)};
+    lend_settings(s, call.body);
     ps->registering = true;
     ps->says_stopping = ps->stopping;
     ps->sent_ms = s->now_ms;
     sg_store_report_deinit(&report);
-    for (size_t i = 0; i < list.n; i++) {
-        free(list.items[i].key);
-        free(list.items[i].value);
-    }
     sim_send(s, &call, ps->registered ? s->config->lease_ms / 2 : FIRST_TIMEOUT_MS);
 }
 

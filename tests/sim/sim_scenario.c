@@ -26,58 +26,41 @@ const sg_variable *sim_scenario_variables(const sim *s, size_t *n)
     return s->scenario.averages ? averaged : plain;
 }
 
-static void choose_config(sim *s)
+static void print_config(const sim *s, FILE *out)
 {
-    const sim_scenario *scenario = &s->scenario;
     static const char *const losses[] = {
         [SG_WORKER_LOSS_CONTINUE] = "continue", [SG_WORKER_LOSS_WAIT] = "wait", [SG_WORKER_LOSS_ABORT] = "abort"};
-    char workers[8], min_workers[8], message_bytes[16], every[16], staleness[8], backup[8], ps[64];
-    snprintf(workers, sizeof workers, "%" PRIu32, scenario->n_workers);
-    snprintf(min_workers, sizeof min_workers, "%" PRIu32, scenario->min_workers);
-    snprintf(every, sizeof every, "%" PRIu32, scenario->save_every);
-    snprintf(message_bytes, sizeof message_bytes, "%" PRIu64, scenario->message_bytes);
-    snprintf(backup, sizeof backup, "%" PRIu32, scenario->backup);
-    snprintf(staleness, sizeof staleness, "%" PRIu64, scenario->staleness);
-    snprintf(ps, sizeof ps, "%s",
-             scenario->n_ps == 1   ? "[\"a:1\"]"
-             : scenario->n_ps == 2 ? "[\"a:1\",\"b:2\"]"
-                                   : "[\"a:1\",\"b:2\",\"c:3\"]");
-    const sg_config_override overrides[] = {
-        {.key = "ps", .value = ps},
-        {.key = "security.insecure", .value = "true"}, /* nobody listens anywhere */
-        {.key = "workers", .value = workers},
-        {.key = "max_workers", .value = "8"},
-        {.key = "min_workers", .value = min_workers},
-        {.key = "on_worker_loss", .value = losses[scenario->on_loss]},
-        {.key = "update.mode",
-         .value = scenario->ssp     ? "ssp"
-                  : scenario->async ? "async"
-                                    : "sync"},
-        {.key = "update.staleness", .value = staleness},
-        {.key = "update.backup_workers", .value = backup},
-        {.key = "update.rule", .value = "sgd"},
-        {.key = "update.learning_rate", .value = "1"},
-        {.key = "slice_bytes", .value = "64"},
-        {.key = "checkpoint.dir", .value = scenario->saves ? "/checkpoints" : ""},
-        {.key = "checkpoint.every", .value = scenario->saves ? every : "0"},
-        {.key = "message_bytes", .value = message_bytes},
-        {.key = "contribution_bytes", .value = s->seed_number % 4 == 3 ? "128" : "4GiB"},
-        {.key = "lease_ms", .value = "2000"},
-        {.key = "park_ms", .value = "300"},
-        {.key = "start_timeout_ms", .value = "40000"},
-        {.key = "shutdown_grace_ms", .value = "1000"},
-        {.key = "warn_after_ms", .value = "5000"},
-    };
-    sg_config_override with_source[SG_ARRAY_LEN(overrides)];
-    for (size_t i = 0; i < SG_ARRAY_LEN(overrides); i++) {
-        with_source[i] = overrides[i];
-        with_source[i].source = "sim";
-    }
+    static const char *const ps[] = {"", "[\"a:1\"]", "[\"a:1\", \"b:2\"]", "[\"a:1\", \"b:2\", \"c:3\"]"};
+    const sim_scenario *scenario = &s->scenario;
+    fprintf(out, "ps: %s\nworkers: %" PRIu32 "\nmax_workers: 8\nmin_workers: %" PRIu32 "\non_worker_loss: %s\n",
+            ps[scenario->n_ps], scenario->n_workers, scenario->min_workers, losses[scenario->on_loss]);
+    fprintf(out, "update: {mode: %s, staleness: %" PRIu64 ", backup_workers: %" PRIu32 ", learning_rate: 1}\n",
+            scenario->ssp     ? "ssp"
+            : scenario->async ? "async"
+                              : "sync",
+            scenario->staleness, scenario->backup);
+    fprintf(out, "slice_bytes: 64\nmessage_bytes: %" PRIu64 "\ncontribution_bytes: %s\n", scenario->message_bytes,
+            s->seed_number % 4 == 3 ? "128" : "4GiB");
+    fprintf(out, "checkpoint: {dir: \"%s\", every: %" PRIu32 "}\n", scenario->saves ? "/checkpoints" : "",
+            scenario->saves ? scenario->save_every : 0);
+    fputs("lease_ms: 2000\npark_ms: 300\nstart_timeout_ms: 40000\nshutdown_grace_ms: 1000\nwarn_after_ms: 5000\n", out);
+    fputs("security: {insecure: true}\n", out); /* nobody listens anywhere */
+}
+
+static void choose_config(sim *s)
+{
+    char *text = NULL;
+    size_t n_bytes = 0;
     sg_error err;
-    if (sg_config_load(NULL, with_source, SG_ARRAY_LEN(overrides), &s->config, &err) != SG_OK) {
-        fprintf(stderr, "sim: %s\n", err.message);
+    FILE *out = open_memstream(&text, &n_bytes);
+    SG_ASSERT(out != NULL);
+    print_config(s, out);
+    fclose(out);
+    if (sg_config_parse(text, n_bytes, "sim", NULL, 0, &s->config, &err) != SG_OK) {
+        fprintf(stderr, "%s\n", err.message);
         abort();
     }
+    free(text);
 }
 
 static void choose_network(sim *s)
