@@ -13,9 +13,9 @@ typedef float real;
     { sg_loop_choose_backward(function, (float)parameter, n_elems, x, y, dy, accumulate, dx); }                        \
     target static void multiply_##name_(size_t n_elems, const void *a, const void *b, bool accumulate, void *y)        \
     { sg_loop_multiply(n_elems, a, b, accumulate, y); }                                                                \
-    target static void dropout_scales_##name_(uint64_t seed, uint64_t stream, double rate, size_t n_elems,             \
+    target static void dropout_scales_##name_(uint64_t seed, uint64_t stream, uint64_t first, double rate, size_t n_elems,             \
                                               void *scales)                                                            \
-    { sg_loop_dropout(seed, stream, rate, n_elems, scales); }                                                          \
+    { sg_loop_dropout(seed, stream, first, rate, n_elems, scales); }                                                          \
     const sg_kernel_elementwise sg_cpu_elementwise_##name_ = {                                                         \
         .unary = unary_##name_, .unary_backward = unary_backward_##name_, .multiply = multiply_##name_,                \
         .dropout_scales = dropout_scales_##name_,                                                                      \

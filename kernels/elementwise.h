@@ -26,8 +26,9 @@ typedef struct sg_kernel_elementwise {
                            const void *dy, bool accumulate, void *dx);
     /* y (+)= a * b; a may be b */
     void (*multiply)(size_t n_elems, const void *a, const void *b, bool accumulate, void *y);
-    /* scales[i] = 0 with probability `rate`, else 1 / (1 - rate): a function of (seed, stream, i) alone, by Philox. */
-    void (*dropout_scales)(uint64_t seed, uint64_t stream, double rate, size_t n_elems, void *scales);
+    /* scales[i] = 0 with probability `rate`, else 1 / (1 - rate): a function of (seed, stream, first + i) alone, by
+     * Philox. */
+    void (*dropout_scales)(uint64_t seed, uint64_t stream, uint64_t first, double rate, size_t n_elems, void *scales);
 } sg_kernel_elementwise;
 
 #endif

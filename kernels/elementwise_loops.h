@@ -65,19 +65,20 @@ SG_ISA_INLINE void sg_loop_multiply(size_t n_elems, const real *a, const real *b
 }
 
 /* A word below rate * 2^32 drops the element. */
-SG_ISA_INLINE void sg_loop_dropout(uint64_t seed, uint64_t stream, double rate, size_t n_elems, real *scales)
+SG_ISA_INLINE void sg_loop_dropout(uint64_t seed, uint64_t stream, uint64_t first, double rate, size_t n_elems,
+                                   real *scales)
 {
     enum { words = 4 };
     const uint64_t limit = (uint64_t)(rate * 0x1p32);
     const real kept = (real)(1 / (1 - rate));
     const philox4x32_key_t key = {{(uint32_t)seed, (uint32_t)(seed >> 32)}};
-    for (size_t i = 0; i < n_elems; i += words) {
-        const uint64_t block = i / words;
+    for (size_t i = 0; i < n_elems;) {
+        const uint64_t block = (first + i) / words;
         const philox4x32_ctr_t counter = {
             {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
         const philox4x32_ctr_t random = philox4x32(counter, key);
-        for (size_t w = 0; w < words && i + w < n_elems; w++)
-            scales[i + w] = random.v[w] < limit ? 0 : kept;
+        for (size_t w = (first + i) % words; w < words && i < n_elems; w++)
+            scales[i++] = random.v[w] < limit ? 0 : kept;
     }
 }
 

@@ -19,9 +19,9 @@ static void multiply(size_t n_elems, const void *a, const void *b, bool accumula
     sg_loop_multiply(n_elems, a, b, accumulate, y);
 }
 
-static void dropout_scales(uint64_t seed, uint64_t stream, double rate, size_t n_elems, void *scales)
+static void dropout_scales(uint64_t seed, uint64_t stream, uint64_t first, double rate, size_t n_elems, void *scales)
 {
-    sg_loop_dropout(seed, stream, rate, n_elems, scales);
+    sg_loop_dropout(seed, stream, first, rate, n_elems, scales);
 }
 
 const sg_kernel_elementwise SG_REF_NAME(sg_ref_elementwise_) = {

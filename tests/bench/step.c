@@ -34,7 +34,7 @@ static double step(sg_model *model, sg_tape *tape, const float *x, const uint32_
     sg_error err = {0};
     const double began = processor_ms();
     sg_tape_begin(tape);
-    sg_tensor *logits = sg_model_forward(model, tape, x, batch, SG_MODEL_TRAINS);
+    sg_tensor *logits = sg_model_forward(model, tape, x, batch, (sg_model_pass){0});
     sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, labels, batch);
     if (sg_tape_backward(tape, loss, &err) != SG_OK) {
         fprintf(stderr, "step: %s\n", err.message);

@@ -57,6 +57,7 @@ static void assert_rows(const sg_batch *batch, uint64_t global, uint64_t index, 
     uint64_t length = n_examples - first < global ? n_examples - first : global;
     uint64_t begin = rank * length / size;
     uint64_t end = (rank + 1) * length / size;
+    cr_assert_eq(batch->first_row, begin);
     cr_assert(batch->index == index && batch->n_rows == end - begin, "batch %zu has %zu rows", (size_t)index,
               batch->n_rows);
     for (size_t row = 0; row < batch->n_rows; row++)

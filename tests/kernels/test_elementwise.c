@@ -105,12 +105,12 @@ static void check_dropout(const sg_kernel *kernel)
 {
     enum { n = 10001 };
     sg_array scales = sg_array_make("scales", n, 1);
-    kernel->elementwise->dropout_scales(5, 77, 0.25, n, scales.f);
+    kernel->elementwise->dropout_scales(5, 77, 3, 0.25, n, scales.f);
     size_t dropped = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t words[4];
-        sg_random_block(5, 77, i / 4, words);
-        const bool drop = words[i % 4] < 0x40000000;
+        sg_random_block(5, 77, (i + 3) / 4, words);
+        const bool drop = words[(i + 3) % 4] < 0x40000000;
         scales.d[i] = drop ? 0 : 1 / 0.75;
         dropped += drop;
     }

@@ -37,7 +37,8 @@ double sg_fixture_step(sg_model *model, sg_tape *tape, size_t first, size_t n_ro
         labels[row] = (uint32_t)((row * 7 + 3) % model->classes);
     sg_error err = {0};
     sg_tape_begin(tape);
-    sg_tensor *logits = sg_model_forward(model, tape, x + first * model->inputs, n_rows, SG_MODEL_TRAINS);
+    sg_tensor *logits =
+        sg_model_forward(model, tape, x + first * model->inputs, n_rows, (sg_model_pass){.first_row = first});
     sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, labels + first, n_rows);
     cr_assert(sg_tape_backward(tape, loss, &err) == SG_OK, "%s", err.message);
     return sg_tape_get(tape, loss, 0);

@@ -77,8 +77,12 @@ Test(layers_model, every_kind_of_layer_computes)
                                          "batch_norm",
                                          "softplus",
                                          "conv2d 10 window 1",
+                                         "leaky_relu",
                                          "sigmoid",
-                                         "global_average_pool"};
+                                         "dropout 0.125",
+                                         "global_average_pool",
+                                         "layer_norm",
+                                         "leaky_relu 0.2"};
     sg_model *model = make("layers", layers, SG_ARRAY_LEN(layers));
     const double loss = step(model);
     cr_assert(loss > 1 && loss < 5, "%g", loss);
@@ -106,6 +110,58 @@ Test(layers_model, a_batch_norm_has_running_statistics_that_are_averaged)
         cr_assert(v->average == want[i].average && v->rank == 1 && v->shape[0] == 20);
     }
     sg_fixture_check_steady(model, n_rows);
+    sg_model_destroy(model);
+}
+
+/* The sum of the gradients of two parts of a batch, by their rows, is that of the whole; of a later step it is not. */
+Test(layers_model, dropout_goes_by_the_row_in_the_whole_batch)
+{
+    static const char *const layers[] = {"flatten", "dense 33", "dropout 0.5", "relu", "dense 10"};
+    sg_model *whole = make("layers", layers, SG_ARRAY_LEN(layers)),
+             *part = make("layers", layers, SG_ARRAY_LEN(layers));
+    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+    const size_t n_weights = sg_fixture_n_elems(&whole->variables[2]);
+    float *sum = sg_xcalloc(n_weights, sizeof *sum);
+    sg_fixture_step(whole, tape, 0, n_rows);
+    for (size_t first = 0, n = 2; first < n_rows; first += n, n = n_rows - first) {
+        sg_fixture_step(part, tape, first, n);
+        for (size_t i = 0; i < n_weights; i++)
+            sum[i] += part->variables[2].gradient[i] * (float)n / n_rows;
+    }
+    for (size_t i = 0; i < n_weights; i++)
+        cr_assert_float_eq(sum[i], whole->variables[2].gradient[i], 1e-6F, "%zu: %g, %g", i, (double)sum[i],
+                           (double)whole->variables[2].gradient[i]);
+    free(sum);
+    sg_tape_destroy(tape);
+    sg_model_destroy(whole);
+    sg_model_destroy(part);
+}
+
+static const float *logits_of(sg_model *model, sg_tape *tape, sg_model_pass pass)
+{
+    static const float x[n_rows * inputs] = {1, 2, 3, 4, 5};
+    sg_tape_begin(tape);
+    const sg_tensor *logits = sg_model_forward(model, tape, x, n_rows, pass);
+    cr_assert_not_null(logits);
+    return logits->value;
+}
+
+Test(layers_model, dropout_differs_from_step_to_step_and_is_left_out_of_predictions)
+{
+    static const char *const with[] = {"flatten", "dense 33", "dropout 0.5", "dense 10"};
+    sg_model *model = make("layers", with, SG_ARRAY_LEN(with));
+    sg_tape *tapes[] = {sg_tape_create(sg_kernel_cpu()), sg_tape_create(sg_kernel_cpu())};
+    const size_t n_bytes = n_rows * classes * sizeof(float);
+    const float *a = logits_of(model, tapes[0], (sg_model_pass){.step = 1});
+    cr_assert_arr_eq(logits_of(model, tapes[1], (sg_model_pass){.step = 1}), a, n_bytes);
+    cr_assert_arr_neq(logits_of(model, tapes[1], (sg_model_pass){.step = 2}), a, n_bytes);
+    cr_assert_arr_neq(logits_of(model, tapes[1], (sg_model_pass){.step = 1, .seed = 1}), a, n_bytes);
+    cr_assert_arr_neq(logits_of(model, tapes[1], (sg_model_pass){.step = 1, .first_row = 1}), a, n_bytes);
+    const sg_model_pass predicts = {.use = SG_MODEL_PREDICTS, .step = 1};
+    a = logits_of(model, tapes[0], predicts);
+    cr_assert_arr_eq(logits_of(model, tapes[1], (sg_model_pass){.use = SG_MODEL_PREDICTS, .step = 2}), a, n_bytes);
+    for (size_t i = 0; i < 2; i++)
+        sg_tape_destroy(tapes[i]);
     sg_model_destroy(model);
 }
 
@@ -146,6 +202,12 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
          "model.layers[0]: 'conv2d 4 window 3 groups 2' does not fit its input, images of 1 channels, 8 x 8"},
         {{"max_pool 16 padding 5"}, "model.layers[0]: 'max_pool 16 padding 5'; wanted max_pool" POOL},
         {{"average_pool 4 padding 3"}, "model.layers[0]: 'average_pool 4 padding 3'; wanted average_pool" POOL},
+        {{"dropout"}, "model.layers[0]: 'dropout'; wanted dropout RATE, RATE such as 0.25, from 0 to below 1"},
+        {{"dropout 1"}, "model.layers[0]: 'dropout 1'; wanted dropout RATE, RATE such as 0.25, from 0 to below 1"},
+        {{"dropout 0."}, "model.layers[0]: 'dropout 0.'; wanted dropout RATE, RATE such as 0.25, from 0 to below 1"},
+        {{"leaky_relu 0.2x"},
+         "model.layers[0]: 'leaky_relu 0.2x'; wanted leaky_relu [SLOPE], SLOPE such as 0.25, from 0 to below 1"},
+        {{"layer_norm"}, "model.layers[0]: 'layer_norm' does not fit its input, images of 1 channels, 8 x 8"},
         {{"max_pool 9"}, "model.layers[0]: 'max_pool 9' does not fit its input, images of 1 channels, 8 x 8"},
         {{"conv2d 4"},
          "model.layers[0]: 'conv2d 4'; wanted conv2d N window N [stride N] [padding N] [groups N], each N from 1 to "
@@ -160,8 +222,8 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
         {{"max_pool 2 window 2"}, "model.layers[0]: 'max_pool 2 window 2'; wanted max_pool" POOL},
         {{"max_pool 2 stride"}, "model.layers[0]: 'max_pool 2 stride'; wanted max_pool" POOL},
         {{"flatten", "dens 10"},
-         "model.layers[1]: 'dens 10': there is no such layer; wanted conv2d, dense, batch_norm, max_pool, "
-         "average_pool, global_average_pool, flatten, relu, sigmoid, tanh, softplus or gelu"},
+         "model.layers[1]: 'dens 10': there is no such layer; wanted conv2d, dense, batch_norm, layer_norm, max_pool, "
+         "average_pool, global_average_pool, flatten, dropout, relu, leaky_relu, sigmoid, tanh, softplus or gelu"},
         {{"flatten", "dense 9"},
          "model.layers: the last of 2 gives rows of 9; wanted rows of 10, the number of classes, by "
          "at least one layer with weights"},

@@ -159,7 +159,7 @@ static double forward_late(reads *r, sg_tape *tape)
     sg_tape_begin(tape);
     if (r->fails_at != never)
         sg_tape_listen_to_reads(tape, bring_late, r);
-    sg_tensor *logits = sg_model_forward(r->model, tape, x, max_rows, SG_MODEL_TRAINS);
+    sg_tensor *logits = sg_model_forward(r->model, tape, x, max_rows, (sg_model_pass){0});
     double sum = 0;
     for (size_t i = 0; logits && i < logits->n_elems; i++)
         sum += sg_tape_get(tape, logits, i);
@@ -206,7 +206,7 @@ static void step_square(sg_model *model, const sg_model *from)
     sg_tape *tape = sg_tape_create(sg_kernel_cpu());
     for (size_t i = 0; i < 2; i++) { /* of the first pass nothing is left */
         sg_tape_begin(tape);
-        sg_tensor *logits = sg_model_forward(model, tape, x, 2, SG_MODEL_TRAINS);
+        sg_tensor *logits = sg_model_forward(model, tape, x, 2, (sg_model_pass){0});
         sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, (const uint32_t[]){1, 3}, 2);
         cr_assert(sg_tape_backward(tape, loss, &err) == SG_OK, "%s", err.message);
     }

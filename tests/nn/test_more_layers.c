@@ -76,7 +76,7 @@ static sg_tensor *softmax(sg_tape *tape, sg_tensor *const *x)
 
 static sg_tensor *dropout(sg_tape *tape, sg_tensor *const *x)
 {
-    return sg_dropout_forward(tape, x[0], 0.4, 3, 4);
+    return sg_dropout_forward(tape, x[0], 0.4, (sg_dropout_where){3, 4, 0});
 }
 
 static sg_tensor *sum(sg_tape *tape, sg_tensor *const *x)
@@ -336,8 +336,10 @@ Test(more_layers, dropout_keeps_the_mean_and_repeats_itself)
     sg_tape *tape = sg_tape_create(sg_kernel_ref_double());
     sg_tape_begin(tape);
     sg_tensor *x = sg_tape_input(tape, ones, 1, (uint64_t[]){n});
-    sg_tensor *a = sg_dropout_forward(tape, x, 0.5, 1, 2), *same = sg_dropout_forward(tape, x, 0.5, 1, 2);
-    sg_tensor *other = sg_dropout_forward(tape, x, 0.5, 1, 3), *all = sg_dropout_forward(tape, x, 0, 1, 2);
+    sg_tensor *a = sg_dropout_forward(tape, x, 0.5, (sg_dropout_where){1, 2, 0}),
+              *same = sg_dropout_forward(tape, x, 0.5, (sg_dropout_where){1, 2, 0});
+    sg_tensor *other = sg_dropout_forward(tape, x, 0.5, (sg_dropout_where){1, 3, 0}),
+              *all = sg_dropout_forward(tape, x, 0, (sg_dropout_where){1, 2, 0});
     const double mean = sg_tape_get(tape, sg_mean_forward(tape, a), 0);
     cr_assert(fabs(mean - 1) < 0.06, "%g", mean);
     cr_assert_arr_eq(a->value, same->value, sizeof ones);
@@ -364,7 +366,7 @@ Test(more_layers, what_does_not_fit_is_told)
     sg_fixture_expect_error(tape, sg_concat_forward(tape, NULL, 0, 1), "concat: no tensors");
     sg_fixture_expect_error(tape, sg_slice_forward(tape, zeros(tape, 2, 3, 4, 0, 0), 1, 2, UINT64_MAX),
                             "slice: 18446744073709551615 from 2 on along axis 1 of [3, 4]; wanted a part of it");
-    sg_fixture_expect_error(tape, sg_dropout_forward(tape, zeros(tape, 2, 3, 4, 0, 0), 1, 0, 0),
+    sg_fixture_expect_error(tape, sg_dropout_forward(tape, zeros(tape, 2, 3, 4, 0, 0), 1, (sg_dropout_where){0}),
                             "dropout: rate 1; wanted 0 or more, and less than 1");
     sg_fixture_expect_error(tape, sg_embedding_forward(tape, zeros(tape, 2, 3, 4, 0, 0), (uint32_t[]){2, 3}, 2),
                             "embedding: number 3 in place 1; the table has 3 rows, from 0");

@@ -113,7 +113,7 @@ static const float *predict(sg_model *model, sg_tape *tape, sg_model_use use, si
     for (size_t i = 0; i < SG_ARRAY_LEN(x); i++)
         x[i] = (float)((i * 37) % 101) / 50 - 1;
     sg_tape_begin(tape);
-    sg_tensor *logits = sg_model_forward(model, tape, x, n, use);
+    sg_tensor *logits = sg_model_forward(model, tape, x, n, (sg_model_pass){.use = use});
     sg_error err = {0};
     cr_assert(sg_tape_check(tape, &err) == SG_OK, "%s", err.message);
     return logits->value;

@@ -263,7 +263,7 @@ SHOWN(double, opinion_model_step, opinion_pass *pass, sg_model *model, const flo
 {
     sg_error err;
     sg_tape_begin(pass->tape);
-    sg_tensor *logits = sg_model_forward(model, pass->tape, x, n_rows, SG_MODEL_TRAINS);
+    sg_tensor *logits = sg_model_forward(model, pass->tape, x, n_rows, (sg_model_pass){0});
     sg_tensor *loss = sg_softmax_cross_entropy_forward(pass->tape, logits, labels, n_rows);
     if (sg_tape_backward(pass->tape, loss, &err) != SG_OK)
         return 0; /* opinion_error tells */
@@ -283,7 +283,7 @@ SHOWN(double, opinion_model_step, opinion_pass *pass, sg_model *model, const flo
 SHOWN(sg_tensor *, opinion_model_predict, opinion_pass *pass, sg_model *model, const float *x, size_t n_rows)
 {
     sg_tape_begin(pass->tape);
-    return sg_model_forward(model, pass->tape, x, n_rows, SG_MODEL_PREDICTS);
+    return sg_model_forward(model, pass->tape, x, n_rows, (sg_model_pass){.use = SG_MODEL_PREDICTS});
 }
 
 /* NULL: there are not so many. */

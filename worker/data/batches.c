@@ -109,7 +109,8 @@ static void fill(sg_batches *b, buffer *out, key what)
         size_t at = row - begin;
         take(b, epoch, example, out->inputs + at * b->dataset->n_features, &out->labels[at]);
     }
-    out->batch = (sg_batch){.index = what.index, .n_rows = end - begin, .inputs = out->inputs, .labels = out->labels};
+    out->batch = (sg_batch){
+        .index = what.index, .first_row = begin, .n_rows = end - begin, .inputs = out->inputs, .labels = out->labels};
 }
 
 static void *run(void *user)

@@ -21,6 +21,7 @@ typedef struct sg_batches_options {
 
 typedef struct sg_batch {
     uint64_t index;
+    uint64_t first_row;     /* its number in the whole batch */
     size_t n_rows;          /* 0 is possible */
     const float *inputs;    /* [n_rows, dataset->n_features] */
     const uint32_t *labels; /* [n_rows] */

@@ -2,7 +2,8 @@
  * with names of their own.
  *
  *     conv2d 32 window 5 padding 2      dense 500        flatten       relu, sigmoid, tanh, softplus, gelu
- *     max_pool 2 stride 2 padding 0     average_pool 2   global_average_pool     batch_norm
+ *     max_pool 2 stride 2 padding 0     average_pool 2   global_average_pool     batch_norm, layer_norm
+ *     dropout 0.5                       leaky_relu 0.2
  *
  * The input is [images, channels, height, width] where the data are images; dense wants [rows, features], so flatten
  * comes before the first. Variables are named by the layer's place from 0: layer0.weight. Weights begin as mlp's do. */
@@ -11,16 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/random.h"
+#include "worker/models/layer_text.h"
 #include "worker/models/model.h"
 #include "worker/nn/initializer.h"
 #include "worker/nn/layers.h"
 
-#define MAX_NUMBER ((uint64_t)1 << 20)
-
-/* What a layer may be told. MAIN is the number without a name. */
-typedef enum part { MAIN, WINDOW, STRIDE, PADDING, GROUPS, N_PARTS } part;
-static const char *const part_names[N_PARTS] = {
-    [MAIN] = NULL, [WINDOW] = "window", [STRIDE] = "stride", [PADDING] = "padding", [GROUPS] = "groups"};
+#define USUAL_SLOPE 0.01 /* of leaky_relu; PyTorch's */
 
 /* Of one example: [channels, height, width], or [features]. */
 typedef struct extent {
@@ -39,19 +37,20 @@ typedef struct layer layer;
 typedef struct pass pass;
 typedef struct kind {
     const char *name;
-    const char *form;         /* what it may be told, for people */
-    unsigned wanted, allowed; /* bits of parts */
+    const char *form; /* what it may be told, for people */
+    sg_layer_form told;
+    sg_unary function; /* of the layers that are one */
     /* Adds the layer's variables, and makes of x its output; *fits: whether it takes such an input. NULL: it takes any
      * and leaves its extent. */
     sg_status (*extend)(const place *at, layer *l, extent *x, bool *fits, sg_error *err);
     sg_tensor *(*apply)(const layer *l, const pass *p, sg_tensor *x);
-    sg_unary function; /* of the layers that are one */
 } kind;
 
 struct layer {
     const kind *kind;
-    uint64_t numbers[N_PARTS]; /* 0: not told */
-    size_t variable;           /* index of its first */
+    sg_layer_told told;
+    uint64_t place;  /* in the network */
+    size_t variable; /* index of its first */
 };
 
 typedef struct network {
@@ -76,21 +75,21 @@ static sg_status add_variables(const place *at, layer *l, uint32_t rank, const u
     if (status != SG_OK)
         return status;
     snprintf(name, sizeof name, "layer%zu.bias", at->index);
-    return sg_model_add_variable(at->model, name, 1, &l->numbers[MAIN], (sg_initial){0}, err);
+    return sg_model_add_variable(at->model, name, 1, &l->told.numbers[SG_LAYER_MAIN], (sg_initial){0}, err);
 }
 
 static bool slide(const layer *l, uint64_t window, uint64_t usual_stride, extent *x)
 {
-    const uint64_t stride = l->numbers[STRIDE] ? l->numbers[STRIDE] : usual_stride;
+    const uint64_t stride = l->told.numbers[SG_LAYER_STRIDE] ? l->told.numbers[SG_LAYER_STRIDE] : usual_stride;
     for (size_t i = 1; i < 3; i++)
-        x->shape[i] = sg_conv_out(x->shape[i], window, stride, l->numbers[PADDING]);
+        x->shape[i] = sg_conv_out(x->shape[i], window, stride, l->told.numbers[SG_LAYER_PADDING]);
     return x->shape[1] > 0 && x->shape[2] > 0;
 }
 
 static sg_status extend_conv2d(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
 {
-    const uint64_t outputs = l->numbers[MAIN], window = l->numbers[WINDOW];
-    const uint64_t groups = l->numbers[GROUPS] ? l->numbers[GROUPS] : 1;
+    const uint64_t outputs = l->told.numbers[SG_LAYER_MAIN], window = l->told.numbers[SG_LAYER_WINDOW];
+    const uint64_t groups = l->told.numbers[SG_LAYER_GROUPS] ? l->told.numbers[SG_LAYER_GROUPS] : 1;
     const uint64_t inputs = x->shape[0] / groups; /* of one output */
     *fits = x->rank == 3 && x->shape[0] % groups == 0 && outputs % groups == 0 && slide(l, window, 1, x);
     if (!*fits)
@@ -102,7 +101,7 @@ static sg_status extend_conv2d(const place *at, layer *l, extent *x, bool *fits,
 
 static sg_status extend_dense(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
 {
-    const uint64_t shape[] = {x->shape[0], l->numbers[MAIN]};
+    const uint64_t shape[] = {x->shape[0], l->told.numbers[SG_LAYER_MAIN]};
     *fits = x->rank == 1;
     if (!*fits)
         return SG_OK;
@@ -121,9 +120,27 @@ static sg_status extend_batch_norm(const place *at, layer *l, extent *x, bool *f
     return sg_model_add_batch_norm(at->model, prefix, x->shape[0], err);
 }
 
+static sg_status extend_layer_norm(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
+{
+    static const struct {
+        const char *name;
+        float constant;
+    } variables[] = {{"gamma", 1}, {"beta", 0}};
+    *fits = x->rank == 1;
+    l->variable = at->model->n_variables;
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < SG_ARRAY_LEN(variables) && *fits && status == SG_OK; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "layer%zu.%s", at->index, variables[i].name);
+        const sg_initial initial = {.constant = variables[i].constant};
+        status = sg_model_add_variable(at->model, name, 1, x->shape, initial, err);
+    }
+    return status;
+}
+
 static sg_status extend_pool(const place *at, layer *l, extent *x, bool *fits, sg_error *err)
 {
-    const uint64_t window = l->numbers[MAIN];
+    const uint64_t window = l->told.numbers[SG_LAYER_MAIN];
     (void)at, (void)err;
     *fits = x->rank == 3 && slide(l, window, window, x);
     return SG_OK;
@@ -159,9 +176,9 @@ static sg_tensor *conv2d(const layer *l, const pass *p, sg_tensor *x)
 {
     sg_tensor *weight = variable(l, p, 0), *bias = variable(l, p, 1);
     return sg_conv2d_forward(p->tape, x, weight, bias,
-                             (sg_conv2d_options){.stride = l->numbers[STRIDE],
-                                                 .padding = l->numbers[PADDING],
-                                                 .groups = l->numbers[GROUPS]});
+                             (sg_conv2d_options){.stride = l->told.numbers[SG_LAYER_STRIDE],
+                                                 .padding = l->told.numbers[SG_LAYER_PADDING],
+                                                 .groups = l->told.numbers[SG_LAYER_GROUPS]});
 }
 
 static sg_tensor *dense(const layer *l, const pass *p, sg_tensor *x)
@@ -175,9 +192,36 @@ static sg_tensor *batch_norm(const layer *l, const pass *p, sg_tensor *x)
     return sg_model_batch_norm(p->model, p->tape, x, l->variable, false);
 }
 
+static sg_tensor *layer_norm(const layer *l, const pass *p, sg_tensor *x)
+{
+    sg_tensor *gamma = variable(l, p, 0), *beta = variable(l, p, 1);
+    return sg_layer_norm_forward(p->tape, x, gamma, beta, 0);
+}
+
+/* By the row's number in the whole batch, so that it does not matter how many workers share it. */
+static sg_tensor *dropout(const layer *l, const pass *p, sg_tensor *x)
+{
+    const sg_model_pass *where = &p->model->pass;
+    if (where->use != SG_MODEL_TRAINS || x == NULL || x->shape[0] == 0)
+        return x;
+    char name[32];
+    snprintf(name, sizeof name, "layer%" PRIu64 ".dropout", l->place);
+    return sg_dropout_forward(p->tape, x, l->told.share,
+                              (sg_dropout_where){.seed = where->seed,
+                                                 .stream = sg_random_stream(name, where->step),
+                                                 .first = where->first_row * (x->n_elems / x->shape[0])});
+}
+
+static sg_tensor *leaky_relu(const layer *l, const pass *p, sg_tensor *x)
+{
+    return sg_leaky_relu_forward(p->tape, x, l->told.share >= 0 ? l->told.share : USUAL_SLOPE);
+}
+
 static sg_pool_options pool_options(const layer *l)
 {
-    return (sg_pool_options){.window = l->numbers[MAIN], .stride = l->numbers[STRIDE], .padding = l->numbers[PADDING]};
+    return (sg_pool_options){.window = l->told.numbers[SG_LAYER_MAIN],
+                             .stride = l->told.numbers[SG_LAYER_STRIDE],
+                             .padding = l->told.numbers[SG_LAYER_PADDING]};
 }
 
 static sg_tensor *max_pool(const layer *l, const pass *p, sg_tensor *x)
@@ -215,85 +259,42 @@ static sg_tensor *unary(const layer *l, const pass *p, sg_tensor *x)
 
 /* --- the layers there are ----------------------------------------------------------------------------------------- */
 
-#define BIT(part_)  (1U << (part_))
-#define ANY_NUMBER  " from 1 to 1048576"
-#define POOL_FORM   " N [stride N] [padding N], N from 1 to 15, stride" ANY_NUMBER ", padding from 0 to half of N"
-#define SLIDES      (BIT(STRIDE) | BIT(PADDING))
-#define CONV_WANTED (BIT(MAIN) | BIT(WINDOW))
-_Static_assert(MAX_NUMBER == 1048576 && SG_POOL_MAX_WINDOW == 15, "the texts say so");
+#define ANY_NUMBER " from 1 to 1048576"
+#define ANY_SHARE  " such as 0.25, from 0 to below 1"
+#define POOL_FORM  " N [stride N] [padding N], N from 1 to 15, stride" ANY_NUMBER ", padding from 0 to half of N"
+#define MAIN       SG_LAYER_BIT(SG_LAYER_MAIN)
+#define SLIDES     (SG_LAYER_BIT(SG_LAYER_STRIDE) | SG_LAYER_BIT(SG_LAYER_PADDING))
+_Static_assert(SG_LAYER_MAX_NUMBER == 1048576 && SG_POOL_MAX_WINDOW == 15, "the texts say so");
 
 static const kind kinds[] = {
-    {"conv2d", "conv2d N window N [stride N] [padding N] [groups N], each N" ANY_NUMBER ", padding from 0", CONV_WANTED,
-     SLIDES | BIT(GROUPS), extend_conv2d, conv2d, 0},
-    {"dense", "dense N, N" ANY_NUMBER, BIT(MAIN), 0, extend_dense, dense, 0},
-    {"batch_norm", "batch_norm", 0, 0, extend_batch_norm, batch_norm, 0},
-    {"max_pool", "max_pool" POOL_FORM, BIT(MAIN), SLIDES, extend_pool, max_pool, 0},
-    {"average_pool", "average_pool" POOL_FORM, BIT(MAIN), SLIDES, extend_pool, average_pool, 0},
-    {"global_average_pool", "global_average_pool", 0, 0, extend_global_pool, global_average_pool, 0},
-    {"flatten", "flatten", 0, 0, extend_flatten, flatten, 0},
-    {"relu", "relu", 0, 0, NULL, relu, 0},
-    {"sigmoid", "sigmoid", 0, 0, NULL, unary, SG_UNARY_SIGMOID},
-    {"tanh", "tanh", 0, 0, NULL, unary, SG_UNARY_TANH},
-    {"softplus", "softplus", 0, 0, NULL, unary, SG_UNARY_SOFTPLUS},
-    {"gelu", "gelu", 0, 0, NULL, unary, SG_UNARY_GELU},
+    {"conv2d",
+     "conv2d N window N [stride N] [padding N] [groups N], each N" ANY_NUMBER ", padding from 0",
+     {MAIN | SG_LAYER_BIT(SG_LAYER_WINDOW), SLIDES | SG_LAYER_BIT(SG_LAYER_GROUPS), false},
+     0,
+     extend_conv2d,
+     conv2d},
+    {"dense", "dense N, N" ANY_NUMBER, {MAIN, 0, false}, 0, extend_dense, dense},
+    {"batch_norm", "batch_norm", {0, 0, false}, 0, extend_batch_norm, batch_norm},
+    {"layer_norm", "layer_norm", {0, 0, false}, 0, extend_layer_norm, layer_norm},
+    {"max_pool", "max_pool" POOL_FORM, {MAIN, SLIDES, false}, 0, extend_pool, max_pool},
+    {"average_pool", "average_pool" POOL_FORM, {MAIN, SLIDES, false}, 0, extend_pool, average_pool},
+    {"global_average_pool", "global_average_pool", {0, 0, false}, 0, extend_global_pool, global_average_pool},
+    {"flatten", "flatten", {0, 0, false}, 0, extend_flatten, flatten},
+    {"dropout", "dropout RATE, RATE" ANY_SHARE, {MAIN, 0, true}, 0, NULL, dropout},
+    {"relu", "relu", {0, 0, false}, 0, NULL, relu},
+    {"leaky_relu", "leaky_relu [SLOPE], SLOPE" ANY_SHARE, {0, MAIN, true}, 0, NULL, leaky_relu},
+    {"sigmoid", "sigmoid", {0, 0, false}, SG_UNARY_SIGMOID, NULL, unary},
+    {"tanh", "tanh", {0, 0, false}, SG_UNARY_TANH, NULL, unary},
+    {"softplus", "softplus", {0, 0, false}, SG_UNARY_SOFTPLUS, NULL, unary},
+    {"gelu", "gelu", {0, 0, false}, SG_UNARY_GELU, NULL, unary},
 };
 
 /* --- reading a layer -------------------------------------------------------------------------------------------- */
 
-/* Copies the next word of the text, and moves on behind it; false at the end or if it is too long. */
-static bool next_word(const char **text, char *word, size_t n_bytes)
+static bool is_window(const sg_layer_told *told)
 {
-    *text += strspn(*text, " ");
-    const size_t n = strcspn(*text, " ");
-    if (n == 0 || n >= n_bytes)
-        return false;
-    memcpy(word, *text, n);
-    word[n] = '\0';
-    *text += n;
-    return true;
-}
-
-/* A whole number up to MAX_NUMBER, of at most 7 digits. */
-static bool read_number(const char *word, uint64_t *number)
-{
-    const size_t n = strspn(word, "0123456789");
-    if (n < 1 || n > 7 || word[n] != '\0')
-        return false;
-    *number = strtoull(word, NULL, 10);
-    return *number <= MAX_NUMBER;
-}
-
-static part part_of(const char *word)
-{
-    part p = MAIN + 1;
-    while (p < N_PARTS && strcmp(part_names[p], word) != 0)
-        p++;
-    return p;
-}
-
-/* The rest of a layer's text, behind its name. */
-static bool read_parts(const char *text, layer *l)
-{
-    char word[32];
-    unsigned told = 0;
-    while (text[strspn(text, " ")] != '\0') {
-        part p = MAIN;
-        if (!next_word(&text, word, sizeof word))
-            return false;
-        if (word[0] < '0' || word[0] > '9') {
-            p = part_of(word);
-            if (p == N_PARTS || !next_word(&text, word, sizeof word))
-                return false;
-        }
-        if ((told & BIT(p)) || !((l->kind->wanted | l->kind->allowed) & BIT(p)) || !read_number(word, &l->numbers[p]) ||
-            (p != PADDING && l->numbers[p] == 0))
-            return false;
-        told |= BIT(p);
-    }
-    if (l->kind->extend == extend_pool &&
-        (l->numbers[MAIN] > SG_POOL_MAX_WINDOW || l->numbers[PADDING] > l->numbers[MAIN] / 2))
-        return false;
-    return (told & l->kind->wanted) == l->kind->wanted;
+    return told->numbers[SG_LAYER_MAIN] <= SG_POOL_MAX_WINDOW &&
+           told->numbers[SG_LAYER_PADDING] <= told->numbers[SG_LAYER_MAIN] / 2;
 }
 
 static sg_status unknown(const char *text, size_t index, sg_error *err)
@@ -314,13 +315,14 @@ static sg_status read_layer(const char *text, size_t index, layer *l, sg_error *
 {
     char name[32];
     const char *rest = text;
-    const bool named = next_word(&rest, name, sizeof name);
+    const bool named = sg_layer_text_word(&rest, name, sizeof name);
+    l->place = index;
     for (size_t i = 0; named && i < SG_ARRAY_LEN(kinds); i++)
         if (strcmp(kinds[i].name, name) == 0)
             l->kind = &kinds[i];
     if (!l->kind)
         return unknown(text, index, err);
-    if (read_parts(rest, l))
+    if (sg_layer_text_read(rest, &l->kind->told, &l->told) && (l->kind->extend != extend_pool || is_window(&l->told)))
         return SG_OK;
     return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s'; wanted %s", index, text, l->kind->form);
 }

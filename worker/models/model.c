@@ -80,9 +80,9 @@ void sg_model_initialize(sg_model *model, uint64_t seed)
     }
 }
 
-sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows, sg_model_use use)
+sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows, sg_model_pass pass)
 {
-    model->use = use;
+    model->pass = pass;
     SG_ASSERT(sg_tape_kernel(tape)->elem_bytes == sizeof(float));
     for (size_t i = 0; i < model->n_variables; i++)
         model->tensors[i] = NULL;
@@ -149,7 +149,7 @@ sg_tensor *sg_model_batch_norm(sg_model *model, sg_tape *tape, sg_tensor *x, siz
     for (size_t i = 0; i < SG_ARRAY_LEN(v); i++)
         v[i] = sg_model_variable(model, tape, index + i);
     return sg_batch_norm_forward(tape, x, v[0], v[1], v[2], v[3],
-                                 (sg_batch_norm_options){.training = model->use == SG_MODEL_TRAINS, .relu = relu});
+                                 (sg_batch_norm_options){.training = model->pass.use == SG_MODEL_TRAINS, .relu = relu});
 }
 
 sg_tensor *sg_model_images(const sg_model *model, sg_tape *tape, sg_tensor *x)

@@ -7,7 +7,7 @@
  *     sg_client_declare(client, model->variables, model->n_variables, &err);
  *     ...
  *     sg_tape_begin(tape);
- *     sg_tensor *logits = sg_model_forward(model, tape, batch->inputs, batch->n_rows, SG_MODEL_TRAINS);
+ *     sg_tensor *logits = sg_model_forward(model, tape, batch->inputs, batch->n_rows, (sg_model_pass){0});
  *     sg_tensor *loss = sg_softmax_cross_entropy_forward(tape, logits, batch->labels, batch->n_rows);
  *     if (sg_tape_backward(tape, loss, &err) != SG_OK) ...         // fills the variables' gradients
  *
@@ -39,6 +39,12 @@ typedef struct sg_initial {
  * should become, or goes by these. */
 typedef enum sg_model_use { SG_MODEL_TRAINS, SG_MODEL_PREDICTS } sg_model_use;
 
+typedef struct sg_model_pass {
+    sg_model_use use;
+    /* What is left out at random is a function of these alone: the step, and the row of its batch that comes first. */
+    uint64_t seed, step, first_row;
+} sg_model_pass;
+
 typedef struct sg_model sg_model;
 struct sg_model {
     sg_variable *variables; /* [n_variables], in declared order; names, values and gradients belong to the model */
@@ -47,7 +53,7 @@ struct sg_model {
 
     sg_initial *initial; /* [n_variables] */
     sg_tensor **tensors; /* [n_variables], of the pass that is made; NULL: not asked for yet */
-    sg_model_use use;    /* of the same */
+    sg_model_pass pass;  /* the same */
 
     void *own; /* of the kind of model; freed by free() */
     /* of the kind of model: logits of x[n_rows, inputs] */
@@ -66,7 +72,7 @@ void sg_model_initialize(sg_model *model, uint64_t seed);
 
 /* Logits [n_rows, classes] of inputs[n_rows, model->inputs], on a tape that computes in float. The variables' buffers
  * are used in place; a variable that is frozen gets no gradient. */
-sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows, sg_model_use use);
+sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs, size_t n_rows, sg_model_pass pass);
 
 /* --- for the kinds of models ---------------------------------------------------------------------------------- */
 

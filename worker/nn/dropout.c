@@ -1,4 +1,4 @@
-/* worker/nn/dropout.c - elements left out at random. Which, is a function of (seed, stream, element) alone. */
+/* worker/nn/dropout.c - elements left out at random: a function of where they are. */
 #include "worker/nn/layers.h"
 
 typedef struct dropout {
@@ -15,7 +15,7 @@ static void dropout_backward(sg_tape *tape, const void *state, sg_tensor *y)
         sg_tape_kernel(tape)->elementwise->multiply(y->n_elems, y->gradient, d->scales, accumulate, dx);
 }
 
-sg_tensor *sg_dropout_forward(sg_tape *tape, sg_tensor *x, double rate, uint64_t seed, uint64_t stream)
+sg_tensor *sg_dropout_forward(sg_tape *tape, sg_tensor *x, double rate, sg_dropout_where where)
 {
     if (!x)
         return NULL;
@@ -26,7 +26,7 @@ sg_tensor *sg_dropout_forward(sg_tape *tape, sg_tensor *x, double rate, uint64_t
     dropout state = {.x = x, .scales = sg_tape_alloc(tape, x->n_elems * kernel->elem_bytes)};
     if (!y || !state.scales || !sg_tape_may_read(tape, x, 0, x->n_elems))
         return NULL;
-    kernel->elementwise->dropout_scales(seed, stream, rate, x->n_elems, state.scales);
+    kernel->elementwise->dropout_scales(where.seed, where.stream, where.first, rate, x->n_elems, state.scales);
     kernel->elementwise->multiply(x->n_elems, x->value, state.scales, false, y->value);
     sg_tape_record(tape, &(sg_tape_layer){.output = y,
                                           .inputs = &x,

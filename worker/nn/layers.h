@@ -65,9 +65,14 @@ sg_tensor *sg_layer_norm_forward(sg_tape *tape, sg_tensor *x, sg_tensor *gamma, 
 /* Of each row of the last dimension. */
 sg_tensor *sg_softmax_forward(sg_tape *tape, sg_tensor *x);
 
-/* Elements left out with probability `rate`, the others times 1 / (1 - rate): which, is a function of (seed, stream,
- * element) alone. Give each layer and step a stream of its own; for evaluation, leave the layer out. */
-sg_tensor *sg_dropout_forward(sg_tape *tape, sg_tensor *x, double rate, uint64_t seed, uint64_t stream);
+typedef struct sg_dropout_where {
+    uint64_t seed, stream, first; /* the number of x's first element in the stream */
+} sg_dropout_where;
+
+/* Elements left out with probability `rate`, the others times 1 / (1 - rate): which, is a function of the seed, the
+ * stream and the element's number alone. Give each layer and step a stream of its own, and go by the row's number in
+ * the whole batch: then it does not matter how many workers share it. For evaluation, leave the layer out. */
+sg_tensor *sg_dropout_forward(sg_tape *tape, sg_tensor *x, double rate, sg_dropout_where where);
 
 /* Rows ids[n_ids] of table[rows, columns]: [n_ids, columns]. ids is the caller's and must stay until the pass is over.
  */

@@ -24,7 +24,8 @@ sg_status sg_evaluate_part(sg_workload *w, uint32_t rank, uint32_t size, sg_test
         const sg_batch *batch = sg_batches_get(w->test_batches, i, rank, size);
         sg_batches_expect(w->test_batches, (i + 1) % n_batches, rank, size);
         sg_tape_begin(w->tape);
-        sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows, SG_MODEL_PREDICTS);
+        sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows,
+                                             (sg_model_pass){.use = SG_MODEL_PREDICTS});
         tested->correct += sg_softmax_cross_entropy_count_correct(w->tape, logits, batch->labels, batch->n_rows);
         sg_tensor *mean = sg_softmax_cross_entropy_forward(w->tape, logits, batch->labels, batch->n_rows);
         status = sg_tape_check(w->tape, err);
