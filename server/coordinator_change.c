@@ -344,13 +344,6 @@ static void begin_generation(sg_coordinator *c)
     sg_coordinator_generation_next(c, 0, why);
 }
 
-/* Async: what was cut at this iteration may lack what was finished since. */
-static void make_room(sg_coordinator *c)
-{
-    if (sg_coordinator_is_async(c) && c->started && c->save.iteration == c->frozen)
-        c->frozen++;
-}
-
 bool sg_coordinator_change_advance(sg_coordinator *c)
 {
     if (!sg_coordinator_change_halts(c))
@@ -359,7 +352,6 @@ bool sg_coordinator_change_advance(sg_coordinator *c)
         if (!is_quiet(c) || c->save.phase > SG_COORDINATOR_SAVE_MARKED)
             return false;
         c->change.quiet = true;
-        make_room(c);
         return true;
     }
     if (c->save.phase != SG_COORDINATOR_SAVE_IDLE || !sg_coordinator_save_is_up_to_date(c))

@@ -12,7 +12,7 @@ bool sg_coordinator_drain_begin(sg_coordinator *c, bool stop, uint32_t ps)
     if (!sg_coordinator_save_due(c) || !sg_coordinator_is_at_work(c) || !c->save.complete)
         return false;
     sg_coordinator_change_interrupt(c, SG_STOPPED, "the job is about to end: nothing is changed any more");
-    if (!c->drain.on)
+    if (!c->drain.on && !sg_coordinator_save_is_up_to_date(c))
         sg_coordinator_log(c, SG_LOG_INFO, "saving", "iteration=%" PRIu64 " reason=%s",
                            sg_coordinator_save_end_iteration(c), stop ? "told_to_stop" : "all_workers_left");
     if (stop && !c->drain.stop) {

@@ -295,6 +295,8 @@ void sg_coordinator_save_hurry(sg_coordinator *c);
 /* Those who asked during a recovery get theirs. True: somebody did. */
 bool sg_coordinator_save_number_later(sg_coordinator *c);
 bool sg_coordinator_save_advance(sg_coordinator *c);
+/* Async: this incarnation's index gets another one: what it did is not forgotten with its tickets. */
+void sg_coordinator_save_note_past(sg_coordinator *c, uint32_t worker);
 /* Nothing was trained or set since the newest complete one. */
 bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c);
 /* For whom the one under way waits. Returns out. */

@@ -137,6 +137,7 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
             worker->state = SG_COORDINATOR_WORKER_LOST;
             sg_coordinator_losses_take(c, index);
         }
+        sg_coordinator_save_note_past(c, index);
         worker->past_lives[worker->n_past_lives++ % SG_COORDINATOR_PAST_LIVES] = (sg_coordinator_past_life){
             .life = worker->life == request->life ? 0 : worker->life, .incarnation = worker->incarnation};
     }
@@ -311,6 +312,7 @@ static void let_in_again(sg_coordinator *c, uint32_t index)
     sg_coordinator_worker *worker = &c->workers[index];
     sg_coordinator_log(c, SG_LOG_INFO, "returns", "worker=%" PRIu32 " was=%" PRIx64, index, worker->incarnation);
     sg_coordinator_losses_return(c, index);
+    sg_coordinator_save_note_past(c, index);
     sg_coordinator_members_recall(c, index);
     worker->returned = true;
     sg_coordinator_order_admit_all(c, index);
@@ -421,10 +423,11 @@ static sg_status read_progress(const sg_coordinator *c, const sg_coordinator_wor
     return SG_OK;
 }
 
-/* How far it came, for the last checkpoint: no farther than its tickets. */
+/* How far it came, for the last checkpoint: no farther than its tickets. One that rested was taken for one that
+ * had finished all: what it had not is news, and what it never began stays counted. */
 static void note_begun(sg_coordinator *c, uint32_t index, const Shardgrad__V1__LeaveRequest *request)
 {
-    const sg_coordinator_worker *worker = &c->workers[index];
+    sg_coordinator_worker *worker = &c->workers[index];
     for (uint32_t group = 0; worker->groups != NULL && group < c->n_groups; group++) {
         uint64_t begun = worker->groups[group].granted;
         for (size_t i = 0; i < request->n_progress; i++) {
@@ -432,6 +435,11 @@ static void note_begun(sg_coordinator *c, uint32_t index, const Shardgrad__V1__L
             bool says = progress->begun_presence_case != SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE__NOT_SET;
             if (progress->group == group && says && progress->begun < begun)
                 begun = progress->begun > progress->pushed ? progress->begun : progress->pushed;
+        }
+        worker->groups[group].unbegun = worker->groups[group].granted - begun;
+        if (worker->resting) {
+            const uint64_t finished = worker->groups[group].finished;
+            c->save.past += worker->groups[group].unbegun + (begun > finished ? begun - finished : 0);
         }
         sg_coordinator_steps_begun(c, group, index, begun);
     }
@@ -447,6 +455,7 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
         return;
     }
     uint32_t index = sg_coordinator_index(c, worker);
+    note_begun(c, index, request);
     for (size_t i = 0; worker->groups != NULL && i < request->n_progress; i++) {
         const Shardgrad__V1__GroupProgress *progress = request->progress[i];
         if (worker->groups[progress->group].finished >= progress->pushed)
@@ -456,7 +465,6 @@ void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *work
         sg_coordinator_evaluations_take(c, index, progress->evaluation);
     }
     worker->state = SG_COORDINATOR_WORKER_LEFT;
-    note_begun(c, index, request);
     fence(c, index, pushed);
     sg_coordinator_losses_left(c, index);
     sg_coordinator_log(c, SG_LOG_INFO, "left", "worker=%" PRIu32 " was=%s live=%" PRIu32, index,

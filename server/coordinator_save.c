@@ -23,6 +23,49 @@ bool sg_coordinator_save_may_start(const sg_coordinator *c)
     return !sg_coordinator_save_due(c) || c->save.complete;
 }
 
+/* --- async: is there anything new? ------------------------------------------------------------------------------- */
+
+/* Tickets of which something may have been counted; `surely`: all. One that is not there was fenced, and cuts are
+ * ordered after that: what it began to push is in the next one, or never comes. One that rests has finished, as a rule;
+ * if not, its goodbye says so. */
+static uint64_t n_counted(const sg_coordinator *c, uint32_t index, bool surely)
+{
+    const sg_coordinator_worker *worker = &c->workers[index];
+    const sg_coordinator_progress *groups = worker->groups;
+    bool goes_on = worker->state == SG_COORDINATOR_WORKER_JOINED && !worker->resting;
+    uint64_t n = 0;
+    for (uint32_t group = 0; groups != NULL && group < c->n_groups; group++)
+        n += goes_on && surely ? groups[group].finished : groups[group].granted - groups[group].unbegun;
+    return n;
+}
+
+static uint64_t n_counted_by_all(const sg_coordinator *c, bool surely)
+{
+    uint64_t n = c->save.past;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        n += n_counted(c, i, surely);
+    return n;
+}
+
+static bool may_have_news(const sg_coordinator *c)
+{
+    return n_counted_by_all(c, false) > c->save.in_newest;
+}
+
+void sg_coordinator_save_note_past(sg_coordinator *c, uint32_t worker)
+{
+    c->save.past += n_counted(c, worker, false);
+}
+
+/* What was cut at this iteration may lack what was counted since, and another one must have another name. */
+static void make_room(sg_coordinator *c)
+{
+    if (sg_coordinator_is_async(c) && c->save.complete && c->frozen == c->save.iteration && may_have_news(c))
+        c->frozen++;
+}
+
+/* --- a generation begins ------------------------------------------------------------------------------------------ */
+
 void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
 {
     sg_coordinator_save *save = &c->save;
@@ -35,6 +78,9 @@ void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest
     save->mark = save->tried = save->iteration = save->current.iteration;
     save->complete_ms = c->now_ms;
     save->free_ticket_mark = 0;
+    save->past = save->in_cut = save->in_newest = 0;
+    for (uint32_t i = 0; i < c->n_workers; i++) /* those who are there get tickets anew */
+        save->in_newest += sg_coordinator_members_live(&c->workers[i]) ? 0 : n_counted(c, i, false);
     memset(save->asks, 0, sizeof save->asks); /* what they were promised has come to nothing */
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
         c->groups[group].mark = 0;
@@ -102,6 +148,7 @@ static uint64_t end_step(const sg_coordinator *c, const sg_coordinator_group *gr
 /* What was set for later is cut now. */
 static void bring_forward(sg_coordinator *c)
 {
+    make_room(c);
     if (c->save.n_known == 0 && c->save.mark > sg_coordinator_save_end_iteration(c))
         c->save.mark = sg_coordinator_save_end_iteration(c);
 }
@@ -138,6 +185,8 @@ static uint64_t next_periodic(const sg_coordinator *c)
 
 static bool has_all_steps(const sg_coordinator *c)
 {
+    if (sg_coordinator_is_async(c)) /* tickets beyond the last step are handed out, too */
+        return c->save.complete && !may_have_news(c);
     return c->save.complete && c->save.iteration == sg_coordinator_save_end_iteration(c);
 }
 
@@ -196,6 +245,7 @@ static bool begin_next(sg_coordinator *c)
             save->number++;
             write_again(c);
         } else if (wanted) {
+            make_room(c);
             begin(c, sg_coordinator_save_end_iteration(c), true);
         } else if (asked) { /* while that one was being made: it has all that there is */
             save->number++;
@@ -258,12 +308,13 @@ static bool must_wait(const sg_coordinator *c)
            c->now_ms < c->drain.since_ms + c->config->shutdown_grace_ms / 8;
 }
 
-/* Is everything known that the order says? Async: at the mark. */
+/* Is everything known that the order says? Async: at the mark, if anything was finished since the newest one. */
 static bool can_cut(sg_coordinator *c)
 {
     if (nobody_goes_on(c))
         know_all(c);
-    if (sg_coordinator_is_async(c) && c->frozen >= c->save.mark) {
+    if (sg_coordinator_is_async(c) && c->frozen >= c->save.mark &&
+        (c->save.urgent || n_counted_by_all(c, true) > c->save.in_newest)) {
         c->save.mark = c->frozen;
         know_all(c);
     }
@@ -294,6 +345,7 @@ static bool cut(sg_coordinator *c)
     save->phase = SG_COORDINATOR_SAVE_CUT;
     save->began_ms = c->now_ms;
     save->tried = save->mark;
+    save->in_cut = n_counted_by_all(c, true);
     note_members(c);
     save->hyper = c->in_force;
     order_cut(c);
@@ -355,6 +407,7 @@ static void succeed(sg_coordinator *c)
     save->complete = true;
     save->failed = false;
     save->iteration = save->mark;
+    save->in_newest = save->in_cut;
     save->stored = save->hyper;
     sg_checkpoint_manifest_deinit(&save->newest);
     save->newest = save->writing;

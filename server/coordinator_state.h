@@ -138,6 +138,7 @@ typedef struct sg_coordinator_progress {
     bool asked;
     uint64_t granted;    /* sync: 1 + the newest step handed out; async: tickets handed out; 0: none */
     uint64_t granted_at; /* `received` of the request that got the newest ticket */
+    uint64_t unbegun;    /* async: of those granted, that it had not begun to push when it left */
     uint64_t first;      /* sync: the first step handed out */
     uint64_t finished;   /* as reported */
     uint64_t step;       /* async: number of the newest ticket */
@@ -286,6 +287,8 @@ typedef struct sg_coordinator_save {
     uint64_t hyper;                  /* number of the set that was in force at its cut */
     uint64_t iteration, complete_ms; /* of the newest complete one; */
     uint64_t stored;                 /* the number of the hyper-parameters that are in it; 0: others */
+    uint64_t past;                   /* async: tickets of incarnations whose index has another now; all tickets that */
+    uint64_t in_cut, in_newest;      /* surely are in the cut under way, in the newest complete one */
     sg_checkpoint_manifest newest;   /* its own; generation 0: it is of an earlier generation, or there is none */
     sg_checkpoint_manifest writing;  /* WRITING: what is to be complete */
     sg_checkpoint_set current;       /* what this generation started from; generation 0: nothing */

@@ -126,6 +126,19 @@ def a_run_that_goes_on_from_a_checkpoint_counts_what_it_did_itself(case):
 
 
 @test
+def an_async_run_that_was_finished_makes_no_checkpoint_when_it_is_started_again(case):
+    folder = f"{case.dir}/checkpoints"
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, update__mode="async",
+                         text=f"checkpoint: {{dir: {folder}, every: 7, keep: 2}}\n")
+    case.shardgrad("run", config)
+    sets = [name for name in sorted(os.listdir(folder)) if name.startswith("step-")]
+    for again in ("the second", "the third"):
+        run = case.shardgrad("run", config)
+        contains(run.err, "nothing is left to do: iteration [0-9]+ of 20 was reached", again)
+        equal([name for name in sorted(os.listdir(folder)) if name.startswith("step-")], sets, f"checkpoints after {again}")
+
+
+@test
 def a_run_says_what_it_goes_on_from_and_that_nothing_is_left(case):
     config = case.config(text=f"checkpoint: {{dir: {case.dir}/checkpoints, every: 10}}\n")
     check("restored" not in case.shardgrad("run", config).err, "the first begins anew")

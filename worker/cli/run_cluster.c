@@ -117,7 +117,7 @@ static void tell_restored(cluster *c, const char *who, const char *text)
     const uint64_t iteration = strtoull(text + strlen(event), NULL, 10), total = c->run->progress.total_steps;
     sg_progress_print(&c->run->progress, "shardgrad: restored iteration %" PRIu64 " from %s", iteration,
                       c->config->checkpoint.dir);
-    if (iteration >= total && c->config->update.mode == SG_MODE_SYNC)
+    if (iteration >= total)
         sg_progress_print(&c->run->progress,
                           "shardgrad: nothing is left to do: iteration %" PRIu64 " of %" PRIu64 " was reached; raise "
                           "train.epochs or train.steps to go on, or begin anew with --restore none",

@@ -158,10 +158,13 @@ static void push_hand_over(sg_session *session, uint64_t now_ms, push_plan *push
 {
     for (size_t i = 0; i < n; i++)
         session->slices[slices[i]].pushed = step->number + 1;
+    sg_session_group *group = &session->groups[step->group];
+    if (sg_session_is_sync(session))
+        group->begun = step->number + 1;
+    else if (push->held->n_handed_over == 0 && n > 0)
+        group->begun++;
     push->held->n_handed_over += (uint32_t)n;
     push->task->group = step->group;
-    sg_session_group *group = &session->groups[step->group];
-    group->begun = step->number + 1;
     group->rides = push->method == SG_SESSION_PUSH_PULL && group->on_coordinator && !sg_session_is_ssp(session);
     if (!group->rides)
         sg_session_ticket_offer(session, now_ms, step->group);
