@@ -160,7 +160,8 @@ $(eval $(call archive,server,$(SERVER)))
 $(eval $(call archive,client,$(CLIENT)))
 $(eval $(call archive,worker,$(WORKER)))
 
-link = $(Q)mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+# Where a program looks for the library of a GPU: beside its folder, or as it is installed.
+link = $(Q)mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
 $(BUILD)/bin/shardgrad-ps: $(BUILD)/obj/server/main.o $(foreach a,server kernels common,$(call ARCHIVE,$(a)))
 	$(say) LD $@
 	$(link)

@@ -1,10 +1,11 @@
 /* kernels/kernel.h - the arithmetic of layers behind one table of functions per backend.
  *
  * ref.c is the truth: plain loops, compiled for float and for double. cpu.c is fast: OpenBLAS and vector loops, float.
- * A backend that is added later (a GPU) fills in the same table; tests/kernels compares every table with ref.c.
+ * A backend that is added later fills in the same table; tests/kernels compares every table with ref.c.
  *
  * Arrays are dense, in C order, `elem_bytes` bytes per element: float or double as the table says. Pointers may be NULL
- * where the number of elements is 0. Unless a function says otherwise, arrays do not overlap. Nothing here fails:
+ * where the number of elements is 0. They are the host's, unless the table has a device: then see device.h. Unless a
+ * function says otherwise, arrays do not overlap. Nothing here fails:
  * sizes and labels were checked by the layer that calls. Every function may be called from any thread. `accumulate`:
  * add to what the output holds; otherwise its old content is not read. */
 #ifndef SG_KERNELS_KERNEL_H
@@ -15,6 +16,7 @@
 #include <stdint.h>
 
 #include "kernels/conv.h"
+#include "kernels/device.h"
 #include "kernels/elementwise.h"
 #include "kernels/isa.h"
 #include "kernels/move.h"
@@ -67,13 +69,14 @@ typedef struct sg_kernel {
     void (*fill)(size_t n_elems, double value, void *x);
     /* y (+)= factor * x; factor is rounded to an element first */
     void (*scaled)(size_t n_elems, double factor, const void *x, bool accumulate, void *y);
-    double (*get)(const void *x, size_t index); /* one element, on the host */
+    double (*get)(const void *x, size_t index); /* one element */
 
     const sg_kernel_conv *conv;
     const sg_kernel_pool *pool;
     const sg_kernel_elementwise *elementwise;
     const sg_kernel_norm *norm;
     const sg_kernel_move *move;
+    const sg_kernel_device *device; /* NULL: it works in the host's memory */
 } sg_kernel;
 
 /* Static storage, immutable. */
@@ -81,6 +84,7 @@ const sg_kernel *sg_kernel_ref_float(void);
 const sg_kernel *sg_kernel_ref_double(void);
 const sg_kernel *sg_kernel_cpu(void);          /* for the best instruction set of this machine */
 const sg_kernel *sg_kernel_cpu_as(sg_isa isa); /* for one that the machine has */
+/* Of a GPU: cuda_load.h. */
 
 /* How many threads one matrix product of sg_kernel_cpu may use, at least 1. OpenBLAS keeps this once per process: a
  * program sets it once, at its start, before the first product; a library never does. */

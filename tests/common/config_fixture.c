@@ -45,7 +45,7 @@ const char config_everything[] =
     "  decay_steps: 10\n"
     "  decay_factor: 0.30000000000000004\n"
     "  non_finite: apply\n"
-    "train: {batch: 129, epochs: 1000000, steps: 20, test_every_steps: 5, test_every_epochs: 6}\n"
+    "train: {batch: 129, epochs: 1000000, steps: 20, test_every_steps: 5, test_every_epochs: 6, backend: cuda}\n"
     "checkpoint: {dir: /tmp/c, every: 100, keep: 7}\n"
     "restore: 1200\n"
     "restarts: 4\n"

@@ -21,7 +21,7 @@ static void fill_round(sg_arena *arena, size_t n_pieces)
 Test(arena, pieces_do_not_overlap)
 {
     enum { n_pieces = 100, piece_bytes = 5001 };
-    sg_arena *arena = sg_arena_create();
+    sg_arena *arena = sg_arena_create(NULL);
     uint8_t *pieces[n_pieces];
     for (int i = 0; i < n_pieces; i++) {
         pieces[i] = sg_arena_try_alloc(arena, piece_bytes);
@@ -34,7 +34,7 @@ Test(arena, pieces_do_not_overlap)
 
 Test(arena, a_round_that_was_seen_before_asks_the_system_for_nothing)
 {
-    sg_arena *arena = sg_arena_create();
+    sg_arena *arena = sg_arena_create(NULL);
     fill_round(arena, 500);
     sg_arena_reset(arena);
     fill_round(arena, 500);
@@ -51,7 +51,7 @@ Test(arena, a_round_that_was_seen_before_asks_the_system_for_nothing)
 
 Test(arena, an_absurd_size_is_refused_and_harms_nothing)
 {
-    sg_arena *arena = sg_arena_create();
+    sg_arena *arena = sg_arena_create(NULL);
     cr_assert_null(sg_arena_try_alloc(arena, SIZE_MAX));
     cr_assert_null(sg_arena_try_alloc(arena, (size_t)1 << 40));
     cr_assert_not_null(sg_arena_try_alloc(arena, 10));

@@ -7,6 +7,7 @@
 #include "kernels/kernel.h"
 #include "worker/cli/run.h"
 #include "worker/cli/run_directory.h"
+#include "worker/train/backend.h"
 #include "worker/train/interruptible.h"
 #include "worker/train/local.h"
 
@@ -70,7 +71,8 @@ static sg_status work(void *user, sg_error *err)
     atomic_store(&l->workload, workload);
     if (atomic_load(&l->stopped))
         sg_workload_stop(workload);
-    return train(l, workload, err);
+    status = sg_backend_choose(workload, 0, err);
+    return status == SG_OK ? train(l, workload, err) : status;
 }
 
 static void stop(void *user)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "worker/nn/initializer.h"
 #include "worker/nn/layers.h"
@@ -32,6 +33,7 @@ sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_
         made->height = options->height;
         made->width = options->width;
         made->classes = options->classes;
+        made->own_pages = options->own_pages;
         sg_status status = kinds[i].create(options, made, err);
         if (status != SG_OK)
             sg_model_destroy(made);
@@ -89,6 +91,15 @@ sg_tensor *sg_model_forward(sg_model *model, sg_tape *tape, const float *inputs,
     return model->forward(model, tape, sg_tape_input(tape, inputs, 2, (uint64_t[]){n_rows, model->inputs}));
 }
 
+/* Freed by free(). */
+static void *alloc_buffer(const sg_model *model, size_t n_bytes)
+{
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    if (!model->own_pages)
+        return sg_try_alloc_aligned(n_bytes);
+    return aligned_alloc(page_bytes, (n_bytes + page_bytes - 1) / page_bytes * page_bytes);
+}
+
 sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape,
                                 sg_initial initial, sg_error *err)
 {
@@ -103,8 +114,8 @@ sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank
         added.shape[i] = shape[i];
     }
     size_t n_bytes = n_elems * sizeof(float);
-    added.value = sg_try_alloc_aligned(n_bytes);
-    added.gradient = sg_try_alloc_aligned(n_bytes);
+    added.value = alloc_buffer(model, n_bytes);
+    added.gradient = alloc_buffer(model, n_bytes);
     if (!added.value || !added.gradient) {
         free(added.value);
         free(added.gradient);

@@ -28,6 +28,7 @@ typedef struct sg_model_options {
     uint64_t inputs;                  /* features per example */
     uint64_t channels, height, width; /* their product is inputs; 0: the examples are not images */
     uint64_t classes;
+    bool own_pages; /* variables' buffers share no page with anything else, so that a device can pin them */
 } sg_model_options;
 
 /* The values that a variable begins with: uniform in [constant - limit, constant + limit). */
@@ -50,6 +51,7 @@ struct sg_model {
     sg_variable *variables; /* [n_variables], in declared order; names, values and gradients belong to the model */
     size_t n_variables;
     uint64_t inputs, channels, height, width, classes; /* as in sg_model_options */
+    bool own_pages;                                    /* the same */
 
     sg_initial *initial; /* [n_variables] */
     sg_tensor **tensors; /* [n_variables], of the pass that is made; NULL: not asked for yet */

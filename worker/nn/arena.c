@@ -17,13 +17,29 @@ typedef struct block {
 } block;
 
 struct sg_arena {
+    const sg_kernel_device *device; /* NULL: the host */
     block *newest;
     sg_arena_stats stats;
 };
 
-sg_arena *sg_arena_create(void)
+sg_arena *sg_arena_create(const sg_kernel_device *device)
 {
-    return sg_xcalloc(1, sizeof(sg_arena));
+    sg_arena *arena = sg_xcalloc(1, sizeof *arena);
+    arena->device = device;
+    return arena;
+}
+
+static void *try_alloc(const sg_arena *arena, size_t n_bytes)
+{
+    return arena->device ? arena->device->try_alloc(n_bytes) : sg_try_alloc_aligned(n_bytes);
+}
+
+static void release(const sg_arena *arena, void *bytes)
+{
+    if (arena->device)
+        arena->device->release(bytes);
+    else
+        free(bytes);
 }
 
 static void free_blocks(sg_arena *arena)
@@ -31,7 +47,7 @@ static void free_blocks(sg_arena *arena)
     while (arena->newest) {
         block *gone = arena->newest;
         arena->newest = gone->older;
-        free(gone->bytes);
+        release(arena, gone->bytes);
         free(gone);
     }
     arena->stats.capacity_bytes = 0;
@@ -47,7 +63,7 @@ void sg_arena_destroy(sg_arena *arena)
 
 static bool add_block(sg_arena *arena, size_t capacity_bytes)
 {
-    uint8_t *bytes = sg_try_alloc_aligned(capacity_bytes);
+    uint8_t *bytes = try_alloc(arena, capacity_bytes);
     if (!bytes)
         return false;
     block *added = sg_xcalloc(1, sizeof *added);

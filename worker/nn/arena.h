@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/device.h"
+
 typedef struct sg_arena sg_arena;
 
 typedef struct sg_arena_stats {
@@ -16,7 +18,8 @@ typedef struct sg_arena_stats {
     size_t used_bytes;     /* handed out since the last reset */
 } sg_arena_stats;
 
-sg_arena *sg_arena_create(void);
+/* In the memory of this device, which must outlive it; NULL: the host's. */
+sg_arena *sg_arena_create(const sg_kernel_device *device);
 void sg_arena_destroy(sg_arena *arena); /* NULL is fine */
 
 /* 64-byte aligned, not zeroed, valid until the next reset; NULL without memory. 0 bytes are fine. */

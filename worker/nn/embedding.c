@@ -29,6 +29,7 @@ sg_tensor *sg_embedding_forward(sg_tape *tape, sg_tensor *table, const uint32_t 
             return sg_tape_fail(tape, SG_INVALID, "embedding: number %u in place %zu; the table has %llu rows, from 0",
                                 ids[i], i, (unsigned long long)table->shape[0]);
     sg_tensor *y = sg_tape_output(tape, 2, (uint64_t[]){n_ids, table->shape[1]}, table->needs_gradient);
+    ids = sg_tape_bring(tape, ids, n_ids * sizeof *ids);
     if (!y || !sg_tape_may_read(tape, table, 0, table->n_elems))
         return NULL;
     sg_tape_kernel(tape)->move->gather(n_ids, table->shape[1], table->value, ids, y->value);

@@ -54,6 +54,7 @@ sg_tensor *sg_softmax_cross_entropy_smoothed_forward(sg_tape *tape, sg_tensor *l
         return sg_tape_fail(tape, SG_INVALID, "cross entropy: smoothing %g; wanted 0 or more, and less than 1",
                             smoothing);
     sg_tensor *loss = sg_tape_output(tape, 0, NULL, logits->needs_gradient);
+    labels = sg_tape_bring(tape, labels, n_labels * sizeof *labels);
     cross_entropy state = {.logits = logits, .labels = labels, .smoothing = smoothing};
     state.probabilities = sg_tape_alloc(tape, logits->n_elems * sg_tape_kernel(tape)->elem_bytes);
     if (!loss || !state.probabilities || !sg_tape_may_read(tape, logits, 0, logits->n_elems))
@@ -73,6 +74,9 @@ uint64_t sg_softmax_cross_entropy_count_correct(sg_tape *tape, const sg_tensor *
                                                 size_t n_labels)
 {
     if (!logits || !check_labels(tape, logits, labels, n_labels))
+        return 0;
+    labels = sg_tape_bring(tape, labels, n_labels * sizeof *labels);
+    if (sg_tape_check(tape, NULL) != SG_OK)
         return 0;
     return sg_tape_kernel(tape)->count_correct(logits->shape[0], logits->shape[1], logits->value, labels);
 }

@@ -16,9 +16,11 @@
 typedef struct variable {
     sg_tensor tensor; /* first: what others have of it */
     struct variable *earlier;
-    size_t n_uses;   /* by steps */
-    size_t n_wanted; /* uses that this backward pass has not been gone back over yet */
-    size_t n_told;   /* elements that were said to be final in this backward pass */
+    void *host_value, *host_gradient; /* of its user; the tensor's own where there is no device */
+    size_t n_brought;                 /* elements of the value that were sent to the device in this pass */
+    size_t n_uses;                    /* by steps */
+    size_t n_wanted;                  /* uses that this backward pass has not been gone back over yet */
+    size_t n_told;                    /* elements that were said to be final in this backward pass */
 } variable;
 
 typedef struct listener {
@@ -40,16 +42,27 @@ typedef struct step {
     size_t n_variables;
 } step;
 
-/* In the first bytes of a gradient that is free for another. */
+/* A gradient that is free for another. */
 typedef struct spare {
     struct spare *next;
+    void *gradient;
     size_t n_elems;
 } spare;
+
+/* A part of a variable's gradient on its way from the device: who listens hears of it when it is there. */
+typedef struct arrival {
+    struct arrival *next;
+    variable *variable;
+    size_t first, n_elems;
+    uint64_t download;
+} arrival;
 
 struct sg_tape {
     spare *spares; /* of this pass over the tape */
     const sg_kernel *kernel;
-    sg_arena *arena;
+    const sg_kernel_device *device;           /* of the kernel; NULL: the host */
+    sg_arena *arena;                          /* of what the host reads and writes */
+    sg_arena *data;                           /* of elements: the same, or the device's */
     void *scratch;                            /* [scratch_bytes], of this pass; NULL: none yet */
     size_t scratch_bytes, most_scratch_bytes; /* the latter: of all passes */
     step *last_step;
@@ -58,14 +71,18 @@ struct sg_tape {
     bool had_last;          /* that was the last one, by the user's word */
     reads reads;
     listener listener; /* of the backward pass under way */
-    sg_error error;    /* code SG_OK: none */
+    arrival *arrivals; /* the oldest; the newest is at the end */
+    arrival **arrivals_end;
+    sg_error error; /* code SG_OK: none */
 };
 
 sg_tape *sg_tape_create(const sg_kernel *kernel)
 {
     sg_tape *tape = sg_xcalloc(1, sizeof *tape);
     tape->kernel = kernel;
-    tape->arena = sg_arena_create();
+    tape->device = kernel->device;
+    tape->arena = sg_arena_create(NULL);
+    tape->data = tape->device ? sg_arena_create(tape->device) : tape->arena;
     return tape;
 }
 
@@ -73,13 +90,26 @@ void sg_tape_destroy(sg_tape *tape)
 {
     if (!tape)
         return;
+    if (tape->data != tape->arena)
+        sg_arena_destroy(tape->data);
     sg_arena_destroy(tape->arena);
     free(tape);
+}
+
+/* Keeps the device's failure, if it had one, as the pass's. */
+static bool device_works(sg_tape *tape)
+{
+    const char *failure = tape->device ? tape->device->failure() : NULL;
+    if (failure)
+        sg_tape_fail(tape, SG_INTERNAL, "%s: the device failed: %s; start again", tape->kernel->name, failure);
+    return failure == NULL;
 }
 
 void sg_tape_begin(sg_tape *tape)
 {
     sg_arena_reset(tape->arena);
+    if (tape->data != tape->arena)
+        sg_arena_reset(tape->data);
     tape->scratch = NULL;
     tape->scratch_bytes = 0;
     tape->spares = NULL;
@@ -88,7 +118,11 @@ void sg_tape_begin(sg_tape *tape)
     tape->backward_pass = 0;
     tape->had_last = false;
     tape->reads = (reads){0};
+    tape->arrivals = NULL;
+    tape->arrivals_end = &tape->arrivals;
     tape->error.code = SG_OK;
+    if (tape->device && device_works(tape))
+        tape->device->fence();
 }
 
 void sg_tape_listen_to_reads(sg_tape *tape, sg_tape_read_fn before_read, void *user)
@@ -103,7 +137,10 @@ const sg_kernel *sg_tape_kernel(const sg_tape *tape)
 
 sg_arena_stats sg_tape_get_stats(const sg_tape *tape)
 {
-    return sg_arena_get_stats(tape->arena);
+    sg_arena_stats stats = sg_arena_get_stats(tape->data);
+    if (tape->data != tape->arena)
+        stats.allocations += sg_arena_get_stats(tape->arena).allocations;
+    return stats;
 }
 
 void *sg_tape_fail(sg_tape *tape, sg_status code, const char *format, ...)
@@ -124,14 +161,35 @@ sg_status sg_tape_check(const sg_tape *tape, sg_error *err)
     return tape->error.code;
 }
 
-void *sg_tape_alloc(sg_tape *tape, size_t n_bytes)
+static void *alloc_in(sg_tape *tape, sg_arena *arena, size_t n_bytes)
 {
     if (tape->error.code != SG_OK)
         return NULL;
-    void *bytes = sg_arena_try_alloc(tape->arena, n_bytes);
+    void *bytes = sg_arena_try_alloc(arena, n_bytes);
     return bytes ? bytes
-                 : sg_tape_fail(tape, SG_EXHAUSTED, "no memory for %zu bytes of a forward pass; use a smaller batch",
-                                n_bytes);
+                 : sg_tape_fail(tape, SG_EXHAUSTED, "no memory%s for %zu bytes of a forward pass; use a smaller batch",
+                                tape->device && arena == tape->data ? " on the device" : "", n_bytes);
+}
+
+/* What the tape itself reads. */
+static void *alloc_note(sg_tape *tape, size_t n_bytes)
+{
+    return alloc_in(tape, tape->arena, n_bytes);
+}
+
+void *sg_tape_alloc(sg_tape *tape, size_t n_bytes)
+{
+    return alloc_in(tape, tape->data, n_bytes);
+}
+
+const void *sg_tape_bring(sg_tape *tape, const void *from_host, size_t n_bytes)
+{
+    if (!tape->device)
+        return from_host;
+    void *bytes = sg_tape_alloc(tape, n_bytes);
+    if (bytes)
+        tape->device->upload(bytes, from_host, n_bytes);
+    return bytes;
 }
 
 /* As large as any pass needed it, at once: so only the first pass makes it several times. */
@@ -146,15 +204,28 @@ void *sg_tape_scratch(sg_tape *tape, size_t n_bytes)
     return tape->error.code == SG_OK ? tape->scratch : NULL;
 }
 
+/* Sends the device what of the first n_elems of a variable it lacks. */
+static void bring_value(sg_tape *tape, variable *v, size_t n_elems)
+{
+    const size_t elem_bytes = tape->kernel->elem_bytes, first_byte = v->n_brought * elem_bytes;
+    if (n_elems <= v->n_brought)
+        return;
+    tape->device->upload((char *)v->tensor.value + first_byte, (const char *)v->host_value + first_byte,
+                         n_elems * elem_bytes - first_byte);
+    v->n_brought = n_elems;
+}
+
 bool sg_tape_may_read(sg_tape *tape, const sg_tensor *input, size_t first, size_t n_elems)
 {
     SG_ASSERT(n_elems <= input->n_elems && first <= input->n_elems - n_elems);
-    if (tape->error.code != SG_OK || !tape->reads.before || !input->is_variable)
+    if (tape->error.code != SG_OK || !input->is_variable)
         return tape->error.code == SG_OK;
     sg_error error;
-    sg_status status = tape->reads.before(tape->reads.user, input, first, n_elems, &error);
+    sg_status status = tape->reads.before ? tape->reads.before(tape->reads.user, input, first, n_elems, &error) : SG_OK;
     if (status != SG_OK)
         sg_tape_fail(tape, status, "%s", error.message);
+    else if (tape->device)
+        bring_value(tape, (variable *)(uintptr_t)input, first + n_elems); /* the tape's own tensor */
     return status == SG_OK;
 }
 
@@ -170,7 +241,7 @@ static void *make_tensor(sg_tape *tape, size_t n_struct_bytes, uint32_t rank, co
         overflow = __builtin_mul_overflow(n_elems, shape[i], &n_elems) || overflow;
     if (overflow || __builtin_mul_overflow(n_elems, tape->kernel->elem_bytes, &n_bytes))
         return sg_tape_fail(tape, SG_INVALID, "a tensor with more elements than memory can hold");
-    sg_tensor *tensor = sg_tape_alloc(tape, n_struct_bytes);
+    sg_tensor *tensor = alloc_note(tape, n_struct_bytes);
     if (!tensor)
         return NULL;
     memset(tensor, 0, n_struct_bytes);
@@ -184,9 +255,9 @@ static void *make_tensor(sg_tape *tape, size_t n_struct_bytes, uint32_t rank, co
 sg_tensor *sg_tape_input(sg_tape *tape, const void *value, uint32_t rank, const uint64_t *shape)
 {
     sg_tensor *tensor = make_tensor(tape, sizeof *tensor, rank, shape);
-    if (tensor)
-        tensor->value = (void *)(uintptr_t)value; /* nobody writes the value of an input */
-    return tensor;
+    if (tensor) /* nobody writes the value of an input */
+        tensor->value = (void *)(uintptr_t)sg_tape_bring(tape, value, tensor->n_elems * tape->kernel->elem_bytes);
+    return tape->error.code == SG_OK ? tensor : NULL;
 }
 
 sg_tensor *sg_tape_variable(sg_tape *tape, void *value, void *gradient, uint32_t rank, const uint64_t *shape)
@@ -194,8 +265,12 @@ sg_tensor *sg_tape_variable(sg_tape *tape, void *value, void *gradient, uint32_t
     variable *added = make_tensor(tape, sizeof *added, rank, shape);
     if (!added)
         return NULL;
-    added->tensor.value = value;
-    added->tensor.gradient = gradient;
+    added->host_value = value;
+    added->host_gradient = gradient;
+    added->tensor.value = tape->device ? sg_tape_alloc(tape, added->tensor.n_elems * tape->kernel->elem_bytes) : value;
+    added->tensor.gradient = tape->device ? NULL : gradient;
+    if (tape->error.code != SG_OK)
+        return NULL;
     added->tensor.needs_gradient = gradient != NULL;
     added->tensor.is_variable = true;
     added->earlier = tape->last_variable;
@@ -226,7 +301,7 @@ sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const 
 /* Notes which of the inputs are variables. */
 static void note_uses(sg_tape *tape, step *s, const sg_tape_layer *layer)
 {
-    s->variables = sg_tape_alloc(tape, layer->n_inputs * sizeof(variable *));
+    s->variables = alloc_note(tape, layer->n_inputs * sizeof(variable *));
     for (size_t i = 0; s->variables && i < layer->n_inputs; i++) {
         if (!layer->inputs[i]->is_variable || !layer->inputs[i]->needs_gradient)
             continue;
@@ -247,8 +322,8 @@ void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
     if (!layer->output || !layer->output->needs_gradient)
         return;
     SG_ASSERT(!shares_output(tape->last_step, layer->output) || !layer->backward_variables);
-    step *added = sg_tape_alloc(tape, sizeof *added);
-    void *copy = sg_tape_alloc(tape, layer->state_bytes);
+    step *added = alloc_note(tape, sizeof *added);
+    void *copy = alloc_note(tape, layer->state_bytes);
     if (!added || !copy)
         return;
     if (layer->state_bytes > 0)
@@ -271,7 +346,7 @@ static void *make_gradient(sg_tape *tape, size_t n_elems)
         if (found->n_elems != n_elems)
             continue;
         *place = found->next;
-        return found;
+        return found->gradient;
     }
     return sg_tape_alloc(tape, n_elems * tape->kernel->elem_bytes);
 }
@@ -279,10 +354,10 @@ static void *make_gradient(sg_tape *tape, size_t n_elems)
 /* The gradient of a tensor whose last step has been gone back over: nobody reads it any more. */
 static void give_gradient_back(sg_tape *tape, sg_tensor *output)
 {
-    spare *given = output->gradient;
-    if (!given || output->n_elems * tape->kernel->elem_bytes < sizeof *given)
+    spare *given = output->gradient ? alloc_note(tape, sizeof *given) : NULL;
+    if (!given)
         return;
-    *given = (spare){.next = tape->spares, .n_elems = output->n_elems};
+    *given = (spare){.next = tape->spares, .gradient = output->gradient, .n_elems = output->n_elems};
     tape->spares = given;
     output->gradient = NULL;
 }
@@ -319,14 +394,43 @@ void sg_tape_pass_gradient(sg_tape *tape, sg_tensor *output, sg_tensor *input)
         tape->kernel->scaled(output->n_elems, 1, output->gradient, accumulate, gradient);
 }
 
+/* Lets elements [first, first + n_elems) come to where the variable's user wants them. */
+static void fetch(sg_tape *tape, variable *v, size_t first, size_t n_elems)
+{
+    const size_t elem_bytes = tape->kernel->elem_bytes;
+    arrival *added = alloc_note(tape, sizeof *added);
+    if (!added)
+        return;
+    *added = (arrival){.variable = v, .first = first, .n_elems = n_elems};
+    added->download =
+        tape->device->download((char *)v->host_gradient + first * elem_bytes,
+                               (const char *)v->tensor.gradient + first * elem_bytes, n_elems * elem_bytes);
+    *tape->arrivals_end = added;
+    tape->arrivals_end = &added->next;
+}
+
+/* Tells who listens what has arrived by now; or waits for all, and after a failure tells nobody. */
+static void receive(sg_tape *tape, bool all)
+{
+    for (arrival *a = tape->arrivals; a && (all || tape->device->is_over(a->download)); a = tape->arrivals) {
+        tape->device->wait(a->download);
+        tape->arrivals = a->next;
+        if (tape->listener.fn && device_works(tape) && tape->error.code == SG_OK)
+            tape->listener.fn(tape->listener.user, &a->variable->tensor, a->first, a->n_elems);
+    }
+    if (!tape->arrivals)
+        tape->arrivals_end = &tape->arrivals;
+}
+
 /* The first n_elems of it are final. */
 static void tell(sg_tape *tape, variable *v, size_t n_elems)
 {
     const size_t first = v->n_told;
-    if (!tape->listener.fn)
-        return;
     v->n_told = n_elems;
-    tape->listener.fn(tape->listener.user, &v->tensor, first, n_elems - first);
+    if (tape->device)
+        fetch(tape, v, first, n_elems - first);
+    else if (tape->listener.fn)
+        tape->listener.fn(tape->listener.user, &v->tensor, first, n_elems - first);
 }
 
 void sg_tape_part_written(sg_tape *tape, sg_tensor *written, size_t n_elems)
@@ -374,6 +478,8 @@ static void go_back(sg_tape *tape)
         const step *due = s->backward_variables ? before : s;
         if (due)
             finish_step(tape, due);
+        if (tape->device)
+            receive(tape, false);
         if (s->backward_variables) {
             before = newest;
             newest = s;
@@ -407,6 +513,10 @@ static sg_status backward(sg_tape *tape, const sg_tensor *loss, listener to, sg_
     if (gradient)
         tape->kernel->fill(1, 1, gradient);
     go_back(tape);
+    if (tape->device) {
+        receive(tape, true);
+        device_works(tape);
+    }
     return sg_tape_check(tape, err);
 }
 

@@ -21,7 +21,10 @@
  * tensor returns NULL from then on and accepts NULL, and sg_tape_backward or sg_tape_check reports it.
  *
  * Memory: tensors and what layers keep lie in an arena, valid until the next sg_tape_begin. When the sizes of a pass
- * have been seen before, it allocates nothing. Elements are the kernel table's: float or double.
+ * have been seen before, it allocates nothing. Elements are the kernel table's: float or double. Where the table has a
+ * device, all elements lie there: the values of inputs and variables are brought there when a layer is about to read
+ * them, the gradients of variables are brought back when they are final, and both go on while the device computes. What
+ * the tape was given, and what it fills, are buffers of the host all the same.
  *
  * Gradients: no gradient is computed for what needs none (inputs, frozen variables, and whatever depends on these
  * alone). A backward pass adds to the gradients of earlier ones since sg_tape_begin, so a step may have several
@@ -46,7 +49,7 @@ typedef struct sg_tensor {
     uint32_t rank;
     uint64_t shape[SG_MAX_RANK];
     size_t n_elems;
-    void *value;    /* [n_elems] */
+    void *value;    /* [n_elems], like gradient where the kernel table works: on its device, if it has one */
     void *gradient; /* [n_elems]; NULL where there is none (yet), or, of a layer's result, none any more */
     bool needs_gradient;
     bool is_variable;
@@ -79,8 +82,8 @@ SG_MUST_USE sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_
  * of each variable that has a gradient are handed to `on_final` as soon as their gradients are final and this pass
  * reads their values no more: both may be overwritten then. Mostly that is a variable as a whole; a large one may come
  * in parts, from its first element to its last, none left out and none twice. The variables of the last layers come
- * first; those of the first two at the end, in their own order. on_final may not use the tape. After a failure the rest
- * is not handed out. */
+ * first; those of the first two at the end, in their own order. The gradients are in the buffer that the variable was
+ * made with. on_final may not use the tape. After a failure the rest is not handed out. */
 typedef void (*sg_tape_final_fn)(void *user, const sg_tensor *variable, size_t first, size_t n_elems);
 SG_MUST_USE sg_status sg_tape_backward_last(sg_tape *tape, const sg_tensor *loss, sg_tape_final_fn on_final, void *user,
                                             sg_error *err);
@@ -106,7 +109,10 @@ sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const 
 bool sg_tape_may_read(sg_tape *tape, const sg_tensor *input, size_t first, size_t n_elems);
 /* Memory until the next sg_tape_begin, 64-byte aligned, not zeroed; NULL after a failure. */
 void *sg_tape_alloc(sg_tape *tape, size_t n_bytes);
-/* The same until the next call of this function: for what a kernel needs while it computes. */
+/* Bytes of the host for a kernel to read: the same, or on a device a copy of them that lives as long as the pass. They
+ * must stay as they are until that is over. NULL after a failure. */
+const void *sg_tape_bring(sg_tape *tape, const void *from_host, size_t n_bytes);
+/* Like sg_tape_alloc, until the next call of this function: for what a kernel needs while it computes. */
 void *sg_tape_scratch(sg_tape *tape, size_t n_bytes);
 
 /* How to go back over a layer: called when the gradient of `output` is final, with a pointer to the copy of `state`

@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "shardgrad/client.h"
+#include "worker/train/backend.h"
 #include "worker/train/evaluate.h"
 #include "worker/train/exchange.h"
 
@@ -353,6 +354,9 @@ sg_status sg_trainer_run(sg_trainer *t, sg_error *err)
         return status;
     workload->log = t->options.log;
     expose(t, NULL, workload);
+    status = sg_backend_choose(workload, t->options.worker, err);
+    if (status != SG_OK)
+        return status;
     sg_workload_hash(workload, t->initial_sha256);
     sg_log_info(t->options.log, "loaded", "examples=%zu steps=%" PRIu64 " initial_parameters_sha256=%s",
                 workload->train->n_examples, workload->total_steps, t->initial_sha256);

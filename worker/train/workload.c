@@ -12,6 +12,7 @@
 #include "common/status.h"
 #include "kernels/update.h"
 #include "worker/nn/layers.h"
+#include "worker/train/backend.h"
 
 static sg_status check_augment(const sg_config *config, const sg_dataset *train, sg_error *err)
 {
@@ -40,7 +41,8 @@ static sg_status create_model(const sg_config *config, const sg_dataset *train, 
                                 .channels = train->channels,
                                 .height = train->height,
                                 .width = train->width,
-                                .classes = train->n_classes};
+                                .classes = train->n_classes,
+                                .own_pages = config->train.backend != SG_BACKEND_CPU};
     sg_status status = check_augment(config, train, err);
     return status == SG_OK ? sg_model_create(&options, model, err) : status;
 }
@@ -106,6 +108,7 @@ void sg_workload_destroy(sg_workload *w)
         return;
     sg_batches_destroy(w->batches);
     sg_batches_destroy(w->test_batches);
+    sg_backend_leave(w);
     sg_tape_destroy(w->tape);
     sg_model_destroy(w->model);
     sg_dataset_destroy(w->test);
@@ -165,12 +168,12 @@ typedef struct way_back {
 static void take_final(void *user, const sg_tensor *variable, size_t first, size_t n_elems)
 {
     way_back *way = user;
+    const sg_variable *declared = &way->workload->model->variables[variable->tag];
     if (way->status != SG_OK)
         return;
-    if (way->look && !way->left_out &&
-        !sg_update_copy_is_finite((const float *)variable->gradient + first, NULL, n_elems)) {
+    if (way->look && !way->left_out && !sg_update_copy_is_finite(declared->gradient + first, NULL, n_elems)) {
         way->left_out = true;
-        tell_non_finite(way->workload, way->step, way->workload->model->variables[variable->tag].name);
+        tell_non_finite(way->workload, way->step, declared->name);
     }
     if (way->hooks->on_final != NULL)
         way->status = way->hooks->on_final(
