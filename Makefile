@@ -24,6 +24,11 @@ $(error missing libraries: $(MISSING). scripts/install-packages installs them on
 endif
 endif
 
+# y where oneDNN is found, of version 2: the next one's interface is another. `make ONEDNN=` builds without.
+ifeq ($(origin ONEDNN),undefined)
+ONEDNN := $(shell printf '\043include <oneapi/dnnl/dnnl.h>\n\043if DNNL_VERSION_MAJOR != 2\n\043error\n\043endif' | $(CC) -E -x c - >/dev/null 2>&1 && echo y)
+endif
+
 WARN  := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wconversion -Wvla \
          -Wwrite-strings -Wformat=2 -Wimplicit-fallthrough -Werror
 # gcc 12.2 forgets what a function has written to its caller's structure (server/coordinator_save.c: know_all in can_cut).
@@ -32,7 +37,7 @@ CFLAGS  := -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -ffp-contract
            -I. -Iworker/include -I$(BUILD)/proto -DSG_VERSION='"$(VERSION)"' \
            $(shell pkg-config --cflags $(PACKAGES)) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 LDFLAGS := -pthread -Wl,--as-needed -Wl,-z,defs $(if $(SAN),-fsanitize=$(SAN))
-LDLIBS  := $(shell pkg-config --libs $(PACKAGES)) -lm
+LDLIBS  := $(shell pkg-config --libs $(PACKAGES)) -lm $(if $(ONEDNN),-ldnnl -lgomp)
 
 # --- what there is ----------------------------------------------------------------------------------------------
 HEALTH := /usr/share/grpc-proto
@@ -42,7 +47,7 @@ PB_H   := $(PB_C:.c=.h)
 obj     = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 COMMON  := $(call obj,common/*.c) $(PB_C:$(BUILD)/proto/%.c=$(BUILD)/obj/proto/%.o)
 REF     := $(call obj,kernels/ref*.c)# compiled for float and for double
-KERNELS := $(filter-out $(REF),$(call obj,kernels/*.c)) $(REF:.o=_float.o) $(REF:.o=_double.o)
+KERNELS := $(filter-out $(REF) $(if $(ONEDNN),,%/onednn.o),$(call obj,kernels/*.c)) $(REF:.o=_float.o) $(REF:.o=_double.o)
 SERVER  := $(filter-out %/main.o,$(call obj,server/*.c))
 CLIENT  := $(call obj,worker/client/*.c)
 WORKER  := $(call obj,worker/nn/*.c worker/data/*.c worker/models/*.c worker/train/*.c)
@@ -68,6 +73,7 @@ MAKEFLAGS += --no-builtin-rules
 
 all: $(PROGRAMS) $(LIBRARY) ## programs and library
 	@$(call optional,Criterion,pkg-config --exists criterion,make test)
+	@$(call optional,oneDNN 2,test -n "$(ONEDNN)",fast convolution on CPU)
 	@$(call optional,clang-tidy,command -v clang-tidy,make lint)
 	@$(call optional,Fashion-MNIST,test -r /usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz,configs/fashion-mnist.yaml)
 
@@ -144,6 +150,13 @@ $(REF:.o=_$(1).o): $(BUILD)/obj/kernels/%_$(1).o: kernels/%.c | $(PB_H)
 	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) -MMD -MP -c -o $$@ $$<
 endef
 $(foreach r,float double,$(eval $(call real,$(r))))
+ifneq ($(ONEDNN),)
+$(BUILD)/obj/kernels/cpu.o: CFLAGS += -DSG_ONEDNN
+endif
+# Made again where oneDNN came or went.
+$(BUILD)/obj/kernels/cpu.o: $(BUILD)/onednn-$(or $(ONEDNN),n)
+$(BUILD)/onednn-%:
+	$(Q)mkdir -p $(@D) && rm -f $(BUILD)/onednn-* && touch $@
 $(BUILD)/obj/kernels/%.o $(BUILD)/obj/tests/bench/yardstick_kernel.o: CFLAGS += -O3 -fno-math-errno -fno-trapping-math
 $(BUILD)/obj/%.o: %.c | $(PB_H)
 	$(say) CC $<

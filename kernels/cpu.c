@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "kernels/cpu.h"
+#include "kernels/onednn.h"
 
 static blasint blas_size(size_t n)
 {
@@ -228,8 +229,23 @@ static double get(const void *x, size_t index)
     return (double)((const float *)x)[index];
 }
 
-/* The functions of the table for one instruction set, and the table. */
+/* The functions of the table for one instruction set, and the table; and the table with convolutions by oneDNN. */
 /* clang-format off */
+#define FIELDS(name_)                                                                                                  \
+    .elem_bytes = sizeof(float), .gemm = gemm, .gemm_rows = gemm_rows, .gemm_terms = gemm_terms,                       \
+    .bias_add = bias_add_##name_, .bias_add_relu = bias_add_relu_##name_, .relu = relu_##name_,                        \
+    .relu_backward = relu_backward_##name_, .column_sums = column_sums_##name_,                                        \
+    .relu_backward_column_sums = relu_backward_column_sums_##name_, .softmax_cross_entropy = softmax_##name_,          \
+    .softmax_cross_entropy_backward = softmax_backward_##name_, .count_correct = count_correct, .fill = fill,          \
+    .scaled = scaled_##name_, .get = get, .pool = &sg_cpu_pool_##name_,                                                \
+    .elementwise = &sg_cpu_elementwise_##name_, .norm = &sg_cpu_norm_##name_, .move = &sg_ref_move_float,              \
+    .blocks = &sg_cpu_blocks_##name_,
+#ifdef SG_ONEDNN
+#define PLANNED(name_)                                                                                                 \
+    static const sg_kernel planned_##name_ = {.name = "onednn_" #name_, .conv = &sg_onednn_conv, FIELDS(name_)};
+#else
+#define PLANNED(name_)
+#endif
 #define VARIANT(name_, target)                                                                                         \
     target static void bias_add_##name_(size_t rows, size_t cols, const void *bias, void *y)                           \
     { bias_add_loop(rows, cols, bias, y); }                                                                            \
@@ -253,14 +269,9 @@ static double get(const void *x, size_t index)
                                                 double smoothing, const void *dloss, bool accumulate, void *d)         \
     { softmax_backward_loop(rows, cols, p, labels, smoothing, dloss, accumulate, d); }                                 \
     static const sg_kernel table_##name_ = {                                                                           \
-        .name = "cpu_" #name_, .elem_bytes = sizeof(float), .gemm = gemm, .gemm_rows = gemm_rows, .gemm_terms = gemm_terms,                      \
-        .bias_add = bias_add_##name_, .bias_add_relu = bias_add_relu_##name_, .relu = relu_##name_, .relu_backward = relu_backward_##name_,          \
-        .column_sums = column_sums_##name_, .relu_backward_column_sums = relu_backward_column_sums_##name_,            \
-        .softmax_cross_entropy = softmax_##name_, .softmax_cross_entropy_backward = softmax_backward_##name_,          \
-        .count_correct = count_correct, .fill = fill, .scaled = scaled_##name_, .get = get,                            \
-        .conv = &sg_cpu_conv_##name_, .pool = &sg_cpu_pool_##name_, .elementwise = &sg_cpu_elementwise_##name_,        \
-        .norm = &sg_cpu_norm_##name_, .move = &sg_ref_move_float,                                                      \
-    };
+        .name = "cpu_" #name_, .conv = &sg_cpu_conv_##name_, FIELDS(name_)                                             \
+    };                                                                                                                 \
+    PLANNED(name_)
 /* clang-format on */
 VARIANT(portable, )
 VARIANT(avx2, SG_ISA_TARGET_AVX2)
@@ -277,6 +288,17 @@ const sg_kernel *sg_kernel_cpu_as(sg_isa isa)
 const sg_kernel *sg_kernel_cpu(void)
 {
     return sg_kernel_cpu_as(sg_isa_best());
+}
+
+const sg_kernel *sg_kernel_onednn(void)
+{
+#ifdef SG_ONEDNN
+    static const sg_kernel *const tables[SG_ISA_COUNT] = {
+        [SG_ISA_PORTABLE] = &planned_portable, [SG_ISA_AVX2] = &planned_avx2, [SG_ISA_AVX512] = &planned_avx512};
+    return tables[sg_isa_best()];
+#else
+    return NULL;
+#endif
 }
 
 void sg_kernel_cpu_set_threads(uint32_t n_threads)

@@ -21,10 +21,23 @@ extern const sg_kernel_conv sg_cpu_conv_portable, sg_cpu_conv_avx2, sg_cpu_conv_
 extern const sg_kernel_pool sg_cpu_pool_portable, sg_cpu_pool_avx2, sg_cpu_pool_avx512;
 extern const sg_kernel_elementwise sg_cpu_elementwise_portable, sg_cpu_elementwise_avx2, sg_cpu_elementwise_avx512;
 extern const sg_kernel_norm sg_cpu_norm_portable, sg_cpu_norm_avx2, sg_cpu_norm_avx512;
+extern const sg_kernel_pool sg_cpu_block_pool_portable, sg_cpu_block_pool_avx2, sg_cpu_block_pool_avx512;
+extern const sg_kernel_blocks sg_cpu_blocks_portable, sg_cpu_blocks_avx2, sg_cpu_blocks_avx512;
 
 /* Of the plain loops: as good as any here. */
 extern const sg_kernel_norm sg_ref_norm_float;
 extern const sg_kernel_move sg_ref_move_float;
+
+/* A statement with the constant b, the block, so that each loop over the channels of one becomes vectors of its own. */
+#define SG_CPU_BY_BLOCK(block, ...)                                                                                    \
+    SG_ASSERT((block) == SG_BLOCK_MAX || (block) == SG_BLOCK_MIN);                                                     \
+    if ((block) == SG_BLOCK_MAX) {                                                                                     \
+        const size_t b = SG_BLOCK_MAX;                                                                                 \
+        __VA_ARGS__;                                                                                                   \
+    } else {                                                                                                           \
+        const size_t b = SG_BLOCK_MIN;                                                                                 \
+        __VA_ARGS__;                                                                                                   \
+    }
 
 /* Short rows are the rule here, for which a call of memcpy or memset costs more than the copy. */
 SG_ISA_INLINE void sg_cpu_copy(size_t n, const float *restrict from, float *restrict to)

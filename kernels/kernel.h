@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/blocks.h"
 #include "kernels/conv.h"
 #include "kernels/device.h"
 #include "kernels/elementwise.h"
@@ -77,6 +78,7 @@ typedef struct sg_kernel {
     const sg_kernel_norm *norm;
     const sg_kernel_move *move;
     const sg_kernel_device *device; /* NULL: it works in the host's memory */
+    const sg_kernel_blocks *blocks; /* NULL where conv plans nothing */
 } sg_kernel;
 
 /* Static storage, immutable. */
@@ -85,6 +87,8 @@ const sg_kernel *sg_kernel_ref_double(void);
 const sg_kernel *sg_kernel_cpu(void);          /* for the best instruction set of this machine */
 const sg_kernel *sg_kernel_cpu_as(sg_isa isa); /* for one that the machine has */
 /* Of a GPU: cuda_load.h. */
+/* The same with convolutions by oneDNN; NULL where this was built without it. */
+const sg_kernel *sg_kernel_onednn(void);
 
 /* How many threads one matrix product of sg_kernel_cpu may use, at least 1. OpenBLAS keeps this once per process: a
  * program sets it once, at its start, before the first product; a library never does. */

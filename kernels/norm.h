@@ -10,6 +10,7 @@
 
 typedef struct sg_norm_shape {
     size_t images, channels, plane;
+    size_t block; /* for the functions of blocks.h; 0: C order */
 } sg_norm_shape;
 
 typedef struct sg_kernel_norm {

@@ -15,6 +15,7 @@ typedef struct sg_pool_shape {
     size_t planes, height, width;   /* of x; planes = images * channels */
     size_t window, stride, padding; /* the same in both directions */
     size_t out_height, out_width;
+    size_t block; /* for the functions of blocks.h; 0: C order */
 } sg_pool_shape;
 
 typedef struct sg_kernel_pool {

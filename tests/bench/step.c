@@ -1,11 +1,12 @@
 /* tests/bench/step.c - forward and backward of a built-in model on noise, on one thread. Prints the milliseconds of
  * processor time per step: the median, and how many threads OpenBLAS would use.
  *
- *     step MODEL CHANNELS SIDE BATCH [STEPS]    images of CHANNELS x SIDE x SIDE; mlp has the hidden layers of the
- * quick start, resnet18 and resnet50 their usual width */
+ *     step MODEL CHANNELS SIDE BATCH [STEPS [cpu|onednn]]    images of CHANNELS x SIDE x SIDE; mlp has the hidden
+ * layers of the quick start, resnet18 and resnet50 their usual width; onednn where it was found */
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "common/status.h"
@@ -45,8 +46,8 @@ static double step(sg_model *model, sg_tape *tape, const float *x, const uint32_
 
 int main(int argc, char **argv)
 {
-    if (argc < 5 || argc > 6) {
-        fprintf(stderr, "usage: step MODEL CHANNELS SIDE BATCH [STEPS]\n");
+    if (argc < 5 || argc > 7) {
+        fprintf(stderr, "usage: step MODEL CHANNELS SIDE BATCH [STEPS [cpu|onednn]]\n");
         return 64;
     }
     static const uint64_t hidden[] = {512, 512};
@@ -73,7 +74,8 @@ int main(int argc, char **argv)
     sg_initializer_uniform(1, "x", 1, 0, batch * options.inputs, x);
     for (size_t i = 0; i < batch; i++)
         labels[i] = (uint32_t)i % CLASSES;
-    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+    const sg_kernel *kernel = argc > 6 && strcmp(argv[6], "cpu") == 0 ? NULL : sg_kernel_onednn();
+    sg_tape *tape = sg_tape_create(kernel ? kernel : sg_kernel_cpu());
     double *times = sg_xcalloc(n_steps, sizeof *times);
     for (size_t i = 0; i < WARM_UP + n_steps; i++) {
         const double took = step(model, tape, x, labels, batch);

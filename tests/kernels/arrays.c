@@ -45,4 +45,8 @@ void sg_for_each_table(void (*check)(const sg_kernel *kernel))
         else
             cr_log_warn("SKIP: this machine lacks instruction set %d", (int)isa);
     }
+    if (sg_kernel_onednn())
+        check(sg_kernel_onednn());
+    else
+        cr_log_warn("SKIP: this was built without oneDNN");
 }

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/status.h"
 #include "tests/kernels/arrays.h"
@@ -28,12 +29,16 @@ static sg_conv_shape shape_of(const size_t numbers[10])
 
 /* images, channels, height, width, outputs, kernel height and width, stride, padding, groups */
 static const size_t shapes[][10] = {
-    {0, 1, 5, 5, 2, 3, 3, 1, 1, 1},   {1, 1, 1, 1, 1, 1, 1, 1, 0, 1},     {2, 3, 7, 5, 4, 3, 3, 1, 0, 1},
-    {2, 3, 7, 5, 4, 3, 3, 1, 1, 1},   {3, 2, 9, 9, 5, 3, 3, 2, 1, 1},     {2, 4, 8, 8, 6, 5, 5, 1, 2, 2},
-    {2, 6, 6, 7, 6, 3, 2, 1, 1, 6},   {1, 2, 4, 4, 3, 1, 1, 2, 0, 1},     {2, 2, 3, 3, 2, 3, 3, 1, 3, 1},
-    {1, 1, 2, 2, 1, 5, 5, 3, 4, 1},   {17, 1, 28, 28, 20, 5, 5, 1, 0, 1}, {9, 20, 12, 12, 50, 5, 5, 1, 0, 1},
-    {1, 16, 4, 4, 24, 3, 3, 1, 1, 1}, {4, 16, 15, 14, 8, 3, 3, 2, 1, 1},  {2, 64, 14, 14, 24, 3, 3, 1, 1, 1},
-    {1, 3, 40, 41, 8, 7, 7, 2, 3, 1}, {1, 1, 1, 9, 2, 1, 3, 1, 1, 1},     {70, 8, 2, 2, 8, 3, 3, 1, 1, 1},
+    {0, 1, 5, 5, 2, 3, 3, 1, 1, 1},    {1, 1, 1, 1, 1, 1, 1, 1, 0, 1},     {2, 3, 7, 5, 4, 3, 3, 1, 0, 1},
+    {2, 3, 7, 5, 4, 3, 3, 1, 1, 1},    {3, 2, 9, 9, 5, 3, 3, 2, 1, 1},     {2, 4, 8, 8, 6, 5, 5, 1, 2, 2},
+    {2, 6, 6, 7, 6, 3, 2, 1, 1, 6},    {1, 2, 4, 4, 3, 1, 1, 2, 0, 1},     {2, 2, 3, 3, 2, 3, 3, 1, 3, 1},
+    {1, 1, 2, 2, 1, 5, 5, 3, 4, 1},    {17, 1, 28, 28, 20, 5, 5, 1, 0, 1}, {9, 20, 12, 12, 50, 5, 5, 1, 0, 1},
+    {1, 16, 4, 4, 24, 3, 3, 1, 1, 1},  {4, 16, 15, 14, 8, 3, 3, 2, 1, 1},  {2, 64, 14, 14, 24, 3, 3, 1, 1, 1},
+    {1, 3, 40, 41, 8, 7, 7, 2, 3, 1},  {1, 1, 1, 9, 2, 1, 3, 1, 1, 1},     {70, 8, 2, 2, 8, 3, 3, 1, 1, 1},
+    {2, 16, 9, 7, 32, 3, 3, 1, 1, 1},  {3, 32, 8, 8, 16, 1, 1, 1, 0, 1},   {2, 3, 20, 21, 16, 7, 7, 2, 3, 1},
+    {5, 1, 12, 12, 16, 5, 5, 1, 2, 1}, {2, 32, 7, 7, 64, 3, 3, 2, 1, 1},   {2, 64, 6, 5, 32, 3, 3, 1, 1, 2},
+    {1, 16, 3, 3, 16, 3, 3, 1, 3, 1},  {2, 32, 9, 9, 48, 1, 1, 2, 0, 1},   {2, 4, 6, 6, 16, 3, 3, 1, 0, 1},
+    {2, 20, 6, 6, 32, 3, 3, 1, 1, 1},  {1, 16, 5, 6, 16, 3, 2, 1, 0, 1},
 };
 
 /* All that a convolution computes, once. */
@@ -49,18 +54,55 @@ static void *data_of(const run *r, const sg_array *a)
     return r->is_double ? (void *)a->d : (void *)a->f;
 }
 
-static void compute(const run *r, bool with_bias)
+static void compute(const run *r, const sg_conv_shape *s, bool with_bias)
 {
     const sg_kernel_conv *conv = r->kernel->conv;
-    const sg_conv_shape *s = r->shape;
     void *scratch = sg_try_alloc_aligned(conv->scratch_elems(s) * r->kernel->elem_bytes);
     conv->forward(s, data_of(r, r->x), data_of(r, r->weight), with_bias ? data_of(r, r->bias) : NULL, scratch,
                   data_of(r, r->y));
     conv->backward_input(s, data_of(r, r->y), data_of(r, r->weight), r->accumulate, scratch, data_of(r, r->dx));
     conv->backward_weight(s, data_of(r, r->x), data_of(r, r->y), r->accumulate, scratch, data_of(r, r->dweight));
-    conv->plane_sums(s->images, s->outputs, s->out_height * s->out_width, data_of(r, r->y), r->accumulate,
-                     data_of(r, r->sums));
+    const sg_norm_shape planes = {s->images, s->outputs, s->out_height * s->out_width,
+                                  s->plan ? s->plan->out_block : 0};
+    if (planes.block > 0)
+        r->kernel->blocks->plane_sums(&planes, r->y->f, r->accumulate, r->sums->f);
+    else
+        conv->plane_sums(s->images, s->outputs, planes.plane, data_of(r, r->y), r->accumulate, data_of(r, r->sums));
     free(scratch);
+}
+
+static void arrange(const run *r, sg_array *a, size_t planes, size_t block, bool into)
+{
+    if (block == 0)
+        return;
+    float *made = sg_xcalloc(a->n_elems + 1, sizeof *made);
+    (into ? r->kernel->blocks->interleave : r->kernel->blocks->separate)(planes, planes ? a->n_elems / planes : 0,
+                                                                         block, a->f, false, made);
+    memcpy(a->f, made, a->n_elems * sizeof *made);
+    free(made);
+}
+
+/* The same in the order that the table's plan wants. False where it has none. */
+static bool compute_as_planned(const run *r, bool with_bias)
+{
+    const sg_conv_planner *planner = r->kernel->conv->planner;
+    void *plans = planner ? planner->create() : NULL;
+    sg_conv_shape s = *r->shape;
+    s.plan = plans ? planner->find(plans, &s) : NULL;
+    const bool found = s.plan != NULL;
+    cr_assert(!plans || planner->find(plans, r->shape) == s.plan);
+    cr_assert(!found || planner->count(plans) == 1);
+    for (int twice = 0; found && twice < 2; twice++) { /* the second leaves everything as it was */
+        const bool into = twice == 0;
+        arrange(r, r->x, s.images * s.channels, s.plan->in_block, into);
+        arrange(r, r->dx, s.images * s.channels, s.plan->in_block, into);
+        arrange(r, r->y, s.images * s.outputs, s.plan->out_block, into);
+        if (into)
+            compute(r, &s, with_bias);
+    }
+    if (plans)
+        planner->destroy(plans);
+    return found;
 }
 
 static void check_shape(const sg_kernel *kernel, const sg_conv_shape *s, bool accumulate, bool with_bias)
@@ -84,10 +126,11 @@ static void check_shape(const sg_kernel *kernel, const sg_conv_shape *s, bool ac
              .dx = &dx,
              .dweight = &dweight,
              .sums = &sums};
-    compute(&r, with_bias);
+    if (!compute_as_planned(&r, with_bias))
+        compute(&r, s, with_bias);
     r.kernel = sg_kernel_ref_double();
     r.is_double = true;
-    compute(&r, with_bias);
+    compute(&r, s, with_bias);
     sg_array_assert_near(kernel, "conv forward", &y, 2e-7 * (double)(2 + n_terms));
     sg_array_assert_near(kernel, "conv backward_input", &dx, 4e-7 * (double)(2 + s->outputs * n_terms));
     sg_array_assert_near(kernel, "conv backward_weight", &dweight, 4e-7 * (double)(2 + s->images * plane));

@@ -48,7 +48,8 @@ static void check_batch_of(const sg_kernel *kernel, const sg_norm_shape *s, bool
 
 static void check_batch(const sg_kernel *kernel)
 {
-    static const sg_norm_shape shapes[] = {{0, 3, 4}, {1, 1, 1}, {2, 3, 1}, {5, 3, 49}, {4, 7, 196}, {33, 2, 5}};
+    static const sg_norm_shape shapes[] = {{0, 3, 4, 0},  {1, 1, 1, 0},   {2, 3, 1, 0},
+                                           {5, 3, 49, 0}, {4, 7, 196, 0}, {33, 2, 5, 0}};
     for (size_t i = 0; i < SG_ARRAY_LEN(shapes); i++)
         for (int accumulate = 0; accumulate < 2; accumulate++)
             check_batch_of(kernel, &shapes[i], accumulate);

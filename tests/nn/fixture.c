@@ -10,6 +10,11 @@
 
 #define STEP 1e-5
 
+const sg_kernel *sg_fixture_fast_table(size_t index)
+{
+    return index == 0 ? sg_kernel_cpu() : index == 1 ? sg_kernel_onednn() : NULL;
+}
+
 double *sg_fixture_noise(const char *name, size_t n)
 {
     float *single = sg_xcalloc(n + 1, sizeof *single);

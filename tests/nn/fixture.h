@@ -5,6 +5,9 @@
 #include "worker/nn/layers.h"
 
 /* n numbers in [-1, 1), a function of the name; freed by free(). */
+/* The tables that are fast, for a loop: of the CPU, and with oneDNN where it was found; NULL: no more. */
+const sg_kernel *sg_fixture_fast_table(size_t index);
+
 double *sg_fixture_noise(const char *name, size_t n);
 
 /* Builds a pass and returns its loss. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/nn/fixture.h"
 #include "worker/nn/initializer.h"
 #include "worker/nn/layers.h"
 
@@ -44,10 +45,11 @@ double sg_fixture_step(sg_model *model, sg_tape *tape, size_t first, size_t n_ro
     return sg_tape_get(tape, loss, 0);
 }
 
-void sg_fixture_check_tables(sg_model *model, size_t n_rows, double bound)
+/* That a table gives the loss and the gradients of the plain loops. */
+static void check_table(const sg_kernel *kernel, sg_model *model, size_t n_rows, double bound)
 {
     sg_kernel_cpu_set_threads(1);
-    sg_tape *ref = sg_tape_create(sg_kernel_ref_float()), *cpu = sg_tape_create(sg_kernel_cpu());
+    sg_tape *ref = sg_tape_create(sg_kernel_ref_float()), *cpu = sg_tape_create(kernel);
     float **kept = sg_xcalloc(model->n_variables, sizeof *kept);
     double loss = sg_fixture_step(model, ref, 0, n_rows);
     for (size_t i = 0; i < model->n_variables; i++) {
@@ -62,7 +64,8 @@ void sg_fixture_check_tables(sg_model *model, size_t n_rows, double bound)
             largest = fmaxf(largest, fabsf(kept[i][e]));
         const double near = bound * fmax(1, (double)largest);
         for (size_t e = 0; e < n_elems; e++)
-            cr_assert_float_eq(model->variables[i].gradient[e], kept[i][e], near, "variable %zu, element %zu", i, e);
+            cr_assert_float_eq(model->variables[i].gradient[e], kept[i][e], near, "%s: variable %zu, element %zu",
+                               kernel->name, i, e);
         cr_assert(largest > 1e-4F, "the gradient of variable %zu is all but zero, which proves nothing", i);
         free(kept[i]);
     }
@@ -71,12 +74,19 @@ void sg_fixture_check_tables(sg_model *model, size_t n_rows, double bound)
     sg_tape_destroy(cpu);
 }
 
-void sg_fixture_check_steady(sg_model *model, size_t n_rows)
+void sg_fixture_check_tables(sg_model *model, size_t n_rows, double bound)
+{
+    for (size_t i = 0; sg_fixture_fast_table(i); i++)
+        check_table(sg_fixture_fast_table(i), model, n_rows, bound);
+}
+
+/* What a library keeps for itself when it is first called for something is not of a step. */
+static void check_steady(const sg_kernel *kernel, sg_model *model, size_t n_rows)
 {
     sg_kernel_cpu_set_threads(1);
-    sg_tape *tape = sg_tape_create(sg_kernel_cpu());
+    sg_tape *tape = sg_tape_create(kernel);
     for (size_t i = 0; i < 3; i++)
-        sg_fixture_step(model, tape, 0, n_rows);
+        sg_fixture_step(model, tape, 0, i == 1 ? 3 : n_rows);
     uint64_t blocks = sg_tape_get_stats(tape).allocations;
     size_t in_use = mallinfo2().uordblks;
     for (size_t i = 0; i < 20; i++)
@@ -84,6 +94,12 @@ void sg_fixture_check_steady(sg_model *model, size_t n_rows)
     cr_assert(sg_tape_get_stats(tape).allocations == blocks);
     cr_assert(mallinfo2().uordblks == in_use, "the heap grew");
     sg_tape_destroy(tape);
+}
+
+void sg_fixture_check_steady(sg_model *model, size_t n_rows)
+{
+    for (size_t i = 0; sg_fixture_fast_table(i); i++)
+        check_steady(sg_fixture_fast_table(i), model, n_rows);
 }
 
 static void step_elem(sg_variable *v, size_t e, float rate)

@@ -170,8 +170,9 @@ Test(image_layers, a_convolution_with_frozen_weight_lets_the_gradient_through)
 
 Test(image_layers, no_images_give_no_output_and_zero_gradients)
 {
-    const sg_kernel *const kernels[] = {sg_kernel_ref_double(), sg_kernel_ref_float(), sg_kernel_cpu()};
-    for (size_t k = 0; k < SG_ARRAY_LEN(kernels); k++) {
+    const sg_kernel *const kernels[] = {sg_kernel_ref_double(), sg_kernel_ref_float(), sg_kernel_cpu(),
+                                        sg_kernel_onednn()};
+    for (size_t k = 0; k < SG_ARRAY_LEN(kernels) && kernels[k]; k++) {
         double w[18] = {0}, dw[18] = {9}, b[2] = {0}, db[2] = {9};
         sg_tape *tape = sg_tape_create(kernels[k]);
         sg_tape_begin(tape);

@@ -252,11 +252,11 @@ Test(more_layers, gradients_are_slopes)
 }
 
 /* The same numbers through the plain loops and the CPU's, in float: results and gradients. */
-static void compare_tables(const trial *t)
+static void compare_table(const sg_kernel *kernel, const trial *t)
 {
     float values[max_inputs][64], gradients[2][max_inputs][64];
     double losses[2];
-    sg_tape *const tapes[2] = {sg_tape_create(sg_kernel_ref_float()), sg_tape_create(sg_kernel_cpu())};
+    sg_tape *const tapes[2] = {sg_tape_create(sg_kernel_ref_float()), sg_tape_create(kernel)};
     for (size_t k = 0; k < 2; k++) {
         sg_tensor *x[max_inputs];
         sg_tape_begin(tapes[k]);
@@ -283,7 +283,13 @@ static void compare_tables(const trial *t)
     sg_tape_destroy(tapes[1]);
 }
 
-Test(more_layers, the_cpu_table_gives_the_gradients_of_the_plain_loops)
+static void compare_tables(const trial *t)
+{
+    for (size_t i = 0; sg_fixture_fast_table(i); i++)
+        compare_table(sg_fixture_fast_table(i), t);
+}
+
+Test(more_layers, the_fast_tables_give_the_gradients_of_the_plain_loops)
 {
     for (size_t i = 0; i < SG_ARRAY_LEN(trials); i++)
         if (strcmp(trials[i].name, "conv2d_transpose") != 0) /* too large for the arrays, and made of convolutions */

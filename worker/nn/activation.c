@@ -19,7 +19,7 @@ static void activation_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_unary_forward(sg_tape *tape, sg_tensor *x, sg_unary function, double parameter)
 {
-    sg_tensor *y = x ? sg_tape_output(tape, x->rank, x->shape, x->needs_gradient) : NULL;
+    sg_tensor *y = x ? sg_tape_output_like(tape, x, x->needs_gradient) : NULL;
     if (!y || !sg_tape_may_read(tape, x, 0, x->n_elems))
         return NULL;
     activation state = {.x = x, .function = function, .parameter = parameter};

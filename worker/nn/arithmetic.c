@@ -1,4 +1,5 @@
 /* worker/nn/arithmetic.c - sums and products of tensors of one shape, and the gradient's end. */
+#include "worker/nn/blocks.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/shape.h"
 
@@ -15,16 +16,21 @@ static bool shapes_equal(const sg_tensor *a, const sg_tensor *b)
     return equal;
 }
 
-/* The output of a layer of a and b, whose values may be read; NULL after a failure. */
-static sg_tensor *begin(sg_tape *tape, sg_tensor *a, sg_tensor *b, const char *name)
+/* The output of a layer of a and b, whose values may be read then, and are in one order; NULL after a failure. */
+static sg_tensor *begin(sg_tape *tape, binary *s, const char *name)
 {
-    if (!a || !b)
+    if (!s->a || !s->b)
         return NULL;
-    if (!shapes_equal(a, b))
+    if (!shapes_equal(s->a, s->b))
         return sg_tape_fail(tape, SG_INVALID, "%s: %s and %s; wanted the same shape twice", name,
-                            sg_shape_describe(a).text, sg_shape_describe(b).text);
-    sg_tensor *y = sg_tape_output(tape, a->rank, a->shape, a->needs_gradient || b->needs_gradient);
-    if (!y || !sg_tape_may_read(tape, a, 0, a->n_elems) || !sg_tape_may_read(tape, b, 0, b->n_elems))
+                            sg_shape_describe(s->a).text, sg_shape_describe(s->b).text);
+    const size_t block = s->a->block > 0 ? s->a->block : s->b->block;
+    s->a = sg_blocks_arrange(tape, s->a, block);
+    s->b = sg_blocks_arrange(tape, s->b, block);
+    if (!s->a || !s->b)
+        return NULL;
+    sg_tensor *y = sg_tape_output_like(tape, s->a, s->a->needs_gradient || s->b->needs_gradient);
+    if (!y || !sg_tape_may_read(tape, s->a, 0, y->n_elems) || !sg_tape_may_read(tape, s->b, 0, y->n_elems))
         return NULL;
     return y;
 }
@@ -51,21 +57,22 @@ static void add_backward(sg_tape *tape, const void *state, sg_tensor *y)
     sg_tape_pass_gradient(tape, y, s->a);
 }
 
-static sg_tensor *sum(sg_tape *tape, sg_tensor *a, sg_tensor *b)
+static sg_tensor *sum(sg_tape *tape, binary *s)
 {
-    sg_tensor *y = begin(tape, a, b, "add");
+    sg_tensor *y = begin(tape, s, "add");
     if (!y)
         return NULL;
     const sg_kernel *kernel = sg_tape_kernel(tape);
-    kernel->scaled(y->n_elems, 1, a->value, false, y->value);
-    kernel->scaled(y->n_elems, 1, b->value, true, y->value);
+    kernel->scaled(y->n_elems, 1, s->a->value, false, y->value);
+    kernel->scaled(y->n_elems, 1, s->b->value, true, y->value);
     return y;
 }
 
 sg_tensor *sg_add_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b)
 {
-    sg_tensor *y = sum(tape, a, b);
-    return y ? record(tape, y, &(binary){.a = a, .b = b}, add_backward) : NULL;
+    binary state = {.a = a, .b = b};
+    sg_tensor *y = sum(tape, &state);
+    return y ? record(tape, y, &state, add_backward) : NULL;
 }
 
 static void add_relu_backward(sg_tape *tape, const void *state, sg_tensor *y)
@@ -76,11 +83,12 @@ static void add_relu_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_add_relu_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b)
 {
-    sg_tensor *y = sum(tape, a, b);
+    binary state = {.a = a, .b = b};
+    sg_tensor *y = sum(tape, &state);
     if (!y)
         return NULL;
     sg_tape_kernel(tape)->relu(y->n_elems, y->value, y->value);
-    return record(tape, y, &(binary){.a = a, .b = b}, add_relu_backward);
+    return record(tape, y, &state, add_relu_backward);
 }
 
 static void multiply_backward(sg_tape *tape, const void *state, sg_tensor *y)
@@ -98,11 +106,12 @@ static void multiply_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_multiply_forward(sg_tape *tape, sg_tensor *a, sg_tensor *b)
 {
-    sg_tensor *y = begin(tape, a, b, "multiply");
+    binary state = {.a = a, .b = b};
+    sg_tensor *y = begin(tape, &state, "multiply");
     if (!y)
         return NULL;
-    sg_tape_kernel(tape)->elementwise->multiply(y->n_elems, a->value, b->value, false, y->value);
-    return record(tape, y, &(binary){.a = a, .b = b}, multiply_backward);
+    sg_tape_kernel(tape)->elementwise->multiply(y->n_elems, state.a->value, state.b->value, false, y->value);
+    return record(tape, y, &state, multiply_backward);
 }
 
 static void scale_backward(sg_tape *tape, const void *state, sg_tensor *y)
@@ -116,7 +125,7 @@ static void scale_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_scale_forward(sg_tape *tape, sg_tensor *x, double factor)
 {
-    sg_tensor *y = begin(tape, x, x, "scale");
+    sg_tensor *y = begin(tape, &(binary){.a = x, .b = x}, "scale");
     if (!y)
         return NULL;
     sg_tape_kernel(tape)->scaled(y->n_elems, factor, x->value, false, y->value);

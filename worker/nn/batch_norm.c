@@ -16,6 +16,12 @@ typedef struct batch_norm {
     void *mean, *variance, *inverse; /* [channels] */
 } batch_norm;
 
+static const sg_kernel_norm *kernel_of(const sg_tape *tape, const batch_norm *b)
+{
+    const sg_kernel *kernel = sg_tape_kernel(tape);
+    return b->shape.block > 0 ? kernel->blocks->norm : kernel->norm;
+}
+
 /* The variance of the batch is that of a sample: m / (m - 1) times the mean square. */
 static void propose(sg_tape *tape, const batch_norm *b, sg_tensor *running, const void *seen, double factor)
 {
@@ -40,7 +46,7 @@ static void batch_norm_backward(sg_tape *tape, const void *state, sg_tensor *y)
         return;
     if (b->options.relu)
         kernel->relu_backward(y->n_elems, y->value, y->gradient, false, y->gradient);
-    kernel->norm->batch_sums(&b->shape, b->x->value, b->mean, b->inverse, y->gradient, sums);
+    kernel_of(tape, b)->batch_sums(&b->shape, b->x->value, b->mean, b->inverse, y->gradient, sums);
     bool accumulate;
     void *dbeta = sg_tape_gradient(tape, b->beta, &accumulate);
     if (dbeta)
@@ -50,8 +56,8 @@ static void batch_norm_backward(sg_tape *tape, const void *state, sg_tensor *y)
         kernel->scaled(channels, 1, sums + channels * kernel->elem_bytes, accumulate, dgamma);
     void *dx = sg_tape_gradient(tape, b->x, &accumulate);
     if (dx)
-        kernel->norm->batch_backward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, y->gradient,
-                                     b->options.training ? sums : NULL, accumulate, dx);
+        kernel_of(tape, b)->batch_backward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, y->gradient,
+                                           b->options.training ? sums : NULL, accumulate, dx);
     propose(tape, b, b->running_mean, b->mean, 1);
     propose(tape, b, b->running_variance, b->variance, m > 1 ? m / (m - 1) : 1);
 }
@@ -86,10 +92,10 @@ static bool compute(sg_tape *tape, batch_norm *b, sg_tensor *y)
     if (!b->inverse || !b->mean || !b->variance || !may_read(tape, b))
         return false;
     if (b->options.training)
-        kernel->norm->batch_statistics(&b->shape, b->x->value, b->mean, b->variance);
+        kernel_of(tape, b)->batch_statistics(&b->shape, b->x->value, b->mean, b->variance);
     kernel->norm->inverse_deviation(b->shape.channels, b->options.epsilon, b->variance, b->inverse);
-    kernel->norm->batch_forward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, b->beta->value,
-                                b->options.relu, y->value);
+    kernel_of(tape, b)->batch_forward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, b->beta->value,
+                                      b->options.relu, y->value);
     return true;
 }
 
@@ -112,10 +118,11 @@ sg_tensor *sg_batch_norm_forward(sg_tape *tape, sg_tensor *x, sg_tensor *gamma, 
                         .running_mean = running_mean,
                         .running_variance = running_variance,
                         .options = options};
-    state.shape = (sg_norm_shape){
-        .images = x->shape[0], .channels = x->shape[1], .plane = x->rank == 4 ? x->shape[2] * x->shape[3] : 1};
-    sg_tensor *y =
-        sg_tape_output(tape, x->rank, x->shape, x->needs_gradient || gamma->needs_gradient || beta->needs_gradient);
+    state.shape = (sg_norm_shape){.images = x->shape[0],
+                                  .channels = x->shape[1],
+                                  .plane = x->rank == 4 ? x->shape[2] * x->shape[3] : 1,
+                                  .block = x->block};
+    sg_tensor *y = sg_tape_output_like(tape, x, x->needs_gradient || gamma->needs_gradient || beta->needs_gradient);
     if (!y || !compute(tape, &state, y))
         return NULL;
     sg_tape_record(tape, &(sg_tape_layer){.output = y,

@@ -1,4 +1,5 @@
 /* worker/nn/concat.c - tensors put side by side along one axis, and a part cut out of one. */
+#include "worker/nn/blocks.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/shape.h"
 
@@ -47,6 +48,16 @@ static bool fits(const sg_tensor *x, const sg_tensor *first, uint32_t axis)
     return true;
 }
 
+/* All in C order, before the first part is recorded; NULL after a failure. */
+static sg_tensor **arrange_all(sg_tape *tape, sg_tensor *const *tensors, size_t n)
+{
+    sg_tensor **plain = sg_tape_alloc(tape, n * sizeof(void *));
+    for (size_t i = 0; plain && i < n; i++)
+        if (!(plain[i] = sg_blocks_arrange(tape, tensors[i], 0)))
+            return NULL;
+    return plain;
+}
+
 /* The parts are recorded one by one: each gets its piece of y's gradient, which stays as it is. */
 sg_tensor *sg_concat_forward(sg_tape *tape, sg_tensor *const *tensors, size_t n, uint32_t axis)
 {
@@ -64,10 +75,11 @@ sg_tensor *sg_concat_forward(sg_tape *tape, sg_tensor *const *tensors, size_t n,
     }
     if (n == 0)
         return sg_tape_fail(tape, SG_INVALID, "concat: no tensors");
-    sg_tensor *y = sg_tape_output(tape, tensors[0]->rank, shape, needs_gradient);
+    sg_tensor **plain = arrange_all(tape, tensors, n);
+    sg_tensor *y = plain ? sg_tape_output(tape, tensors[0]->rank, shape, needs_gradient) : NULL;
     size_t first = 0;
     for (size_t i = 0; y && i < n; i++) {
-        sg_tensor *x = tensors[i];
+        sg_tensor *x = plain[i];
         const part p = part_of(x, y->rank, y->shape, axis, first, x->shape[axis]);
         if (!sg_tape_may_read(tape, x, 0, x->n_elems))
             return NULL;
@@ -98,6 +110,7 @@ static void slice_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_slice_forward(sg_tape *tape, sg_tensor *x, uint32_t axis, uint64_t first, uint64_t count)
 {
+    x = sg_blocks_arrange(tape, x, 0);
     if (!x)
         return NULL;
     if (axis >= x->rank || first > x->shape[axis] || count > x->shape[axis] - first)

@@ -1,4 +1,5 @@
 /* worker/nn/conv2d.c - the convolution of images with windows. */
+#include "worker/nn/blocks.h"
 #include "worker/nn/conv_layer.h"
 
 static void conv2d_backward(sg_tape *tape, const void *state, sg_tensor *y)
@@ -55,7 +56,12 @@ sg_tensor *sg_conv2d_forward(sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_
                                   "fits into the padded input, [outputs]");
     const uint64_t shape[] = {x->shape[0], weight->shape[0], c.shape.out_height, c.shape.out_width};
     sg_tensor *y = sg_conv_layer_output(tape, &c, shape);
-    void *scratch = y ? sg_conv_layer_scratch(tape, &c) : NULL;
+    if (!y)
+        return NULL;
+    const sg_conv_plan *plan = c.shape.plan = sg_tape_conv_plan(tape, &c.shape);
+    y->block = plan ? plan->out_block : 0;
+    c.x = x = sg_blocks_arrange(tape, x, plan ? plan->in_block : 0);
+    void *scratch = x ? sg_conv_layer_scratch(tape, &c) : NULL;
     if (!scratch || !sg_conv_layer_may_read(tape, &c))
         return NULL;
     sg_tape_kernel(tape)->conv->forward(&c.shape, x->value, weight->value, bias ? bias->value : NULL, scratch,

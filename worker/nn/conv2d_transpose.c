@@ -1,5 +1,6 @@
 /* worker/nn/conv2d_transpose.c - a convolution backwards: its output is what the gradient of the input of a convolution
  * would be, so that images grow. */
+#include "worker/nn/blocks.h"
 #include "worker/nn/conv_layer.h"
 
 static void transpose_backward(sg_tape *tape, const void *state, sg_tensor *y)
@@ -53,6 +54,7 @@ static bool find_shape(sg_conv_layer *t, sg_conv2d_options options)
 sg_tensor *sg_conv2d_transpose_forward(sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_tensor *bias,
                                        sg_conv2d_options options)
 {
+    x = sg_blocks_arrange(tape, x, 0);
     if (!x || !weight)
         return NULL;
     options.stride += options.stride == 0;

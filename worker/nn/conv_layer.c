@@ -63,9 +63,15 @@ void sg_conv_layer_backward_bias(sg_tape *tape, const sg_conv_layer *layer, cons
 {
     bool accumulate;
     void *dbias = layer->bias ? sg_tape_gradient(tape, layer->bias, &accumulate) : NULL;
-    if (dbias)
-        sg_tape_kernel(tape)->conv->plane_sums(y->shape[0], y->shape[1], y->shape[2] * y->shape[3], y->gradient,
-                                               accumulate, dbias);
+    if (!dbias)
+        return;
+    const sg_kernel *kernel = sg_tape_kernel(tape);
+    const sg_norm_shape s = {
+        .images = y->shape[0], .channels = y->shape[1], .plane = y->shape[2] * y->shape[3], .block = y->block};
+    if (s.block > 0)
+        kernel->blocks->plane_sums(&s, y->gradient, accumulate, dbias);
+    else
+        kernel->conv->plane_sums(s.images, s.channels, s.plane, y->gradient, accumulate, dbias);
 }
 
 void sg_conv_layer_backward_weight(sg_tape *tape, const sg_conv_layer *layer, const void *images, const void *dy)

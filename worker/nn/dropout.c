@@ -1,4 +1,5 @@
 /* worker/nn/dropout.c - elements left out at random: a function of where they are. */
+#include "worker/nn/blocks.h"
 #include "worker/nn/layers.h"
 
 typedef struct dropout {
@@ -17,6 +18,7 @@ static void dropout_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_dropout_forward(sg_tape *tape, sg_tensor *x, double rate, sg_dropout_where where)
 {
+    x = sg_blocks_arrange(tape, x, 0);
     if (!x)
         return NULL;
     if (!(rate >= 0 && rate < 1))

@@ -1,4 +1,5 @@
 /* worker/nn/layer_norm.c - each row of the last dimension brought to mean 0 and deviation 1 (Ba et al. 2016). */
+#include "worker/nn/blocks.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/shape.h"
 
@@ -30,6 +31,7 @@ static void layer_norm_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_layer_norm_forward(sg_tape *tape, sg_tensor *x, sg_tensor *gamma, sg_tensor *beta, double epsilon)
 {
+    x = sg_blocks_arrange(tape, x, 0);
     if (!x || !gamma || !beta)
         return NULL;
     const size_t cols = x->rank ? x->shape[x->rank - 1] : 0;

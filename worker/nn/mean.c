@@ -7,12 +7,20 @@ typedef struct mean {
     size_t rows, cols; /* of x, a mean for each row */
 } mean;
 
+/* Where there is one row it is all the same in what order. */
+static bool is_in_blocks(const mean *m)
+{
+    return m->x->block > 0 && m->rows > 1;
+}
+
 static void mean_backward(sg_tape *tape, const void *state, sg_tensor *y)
 {
     const mean *m = state;
     bool accumulate;
     void *dx = sg_tape_gradient(tape, m->x, &accumulate);
-    if (dx)
+    if (dx && is_in_blocks(m))
+        sg_tape_kernel(tape)->blocks->row_means_backward(m->rows, m->cols, m->x->block, y->gradient, accumulate, dx);
+    else if (dx)
         sg_tape_kernel(tape)->pool->row_means_backward(m->rows, m->cols, y->gradient, accumulate, dx);
 }
 
@@ -22,7 +30,10 @@ static sg_tensor *means(sg_tape *tape, const mean *state, uint32_t rank, const u
     sg_tensor *y = sg_tape_output(tape, rank, shape, x->needs_gradient);
     if (!y || !sg_tape_may_read(tape, x, 0, x->n_elems))
         return NULL;
-    sg_tape_kernel(tape)->pool->row_means(state->rows, state->cols, x->value, y->value);
+    if (is_in_blocks(state))
+        sg_tape_kernel(tape)->blocks->row_means(state->rows, state->cols, x->block, x->value, y->value);
+    else
+        sg_tape_kernel(tape)->pool->row_means(state->rows, state->cols, x->value, y->value);
     sg_tape_record(tape, &(sg_tape_layer){.output = y,
                                           .inputs = &x,
                                           .n_inputs = 1,

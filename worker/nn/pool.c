@@ -10,15 +10,21 @@ typedef struct pool {
     uint8_t *place; /* of the largest; NULL: mean */
 } pool;
 
+static const sg_kernel_pool *kernel_of(const sg_tape *tape, const pool *p)
+{
+    const sg_kernel *kernel = sg_tape_kernel(tape);
+    return p->shape.block > 0 ? kernel->blocks->pool : kernel->pool;
+}
+
 static void pool_backward(sg_tape *tape, const void *state, sg_tensor *y)
 {
     const pool *p = state;
     bool accumulate;
     void *dx = sg_tape_gradient(tape, p->x, &accumulate);
     if (dx && p->place)
-        sg_tape_kernel(tape)->pool->max_backward(&p->shape, y->gradient, p->place, accumulate, dx);
+        kernel_of(tape, p)->max_backward(&p->shape, y->gradient, p->place, accumulate, dx);
     else if (dx)
-        sg_tape_kernel(tape)->pool->average_backward(&p->shape, y->gradient, accumulate, dx);
+        kernel_of(tape, p)->average_backward(&p->shape, y->gradient, accumulate, dx);
 }
 
 static bool find_shape(const sg_tensor *x, sg_pool_options options, sg_pool_shape *shape)
@@ -34,7 +40,8 @@ static bool find_shape(const sg_tensor *x, sg_pool_options options, sg_pool_shap
                              .width = x->shape[3],
                              .window = options.window,
                              .stride = options.stride,
-                             .padding = options.padding};
+                             .padding = options.padding,
+                             .block = x->block};
     shape->out_height = sg_conv_out(shape->height, shape->window, shape->stride, shape->padding);
     shape->out_width = sg_conv_out(shape->width, shape->window, shape->stride, shape->padding);
     return shape->out_height > 0 && shape->out_width > 0;
@@ -55,14 +62,16 @@ static sg_tensor *pool_forward(sg_tape *tape, sg_tensor *x, sg_pool_options opti
                             SG_POOL_MAX_WINDOW);
     const uint64_t shape[] = {x->shape[0], x->shape[1], state.shape.out_height, state.shape.out_width};
     sg_tensor *y = sg_tape_output(tape, 4, shape, x->needs_gradient);
+    if (y)
+        y->block = x->block;
     if (y && largest)
         state.place = sg_tape_alloc(tape, y->n_elems);
     if (!y || (largest && !state.place) || !sg_tape_may_read(tape, x, 0, x->n_elems))
         return NULL;
     if (largest)
-        sg_tape_kernel(tape)->pool->max(&state.shape, x->value, y->value, state.place);
+        kernel_of(tape, &state)->max(&state.shape, x->value, y->value, state.place);
     else
-        sg_tape_kernel(tape)->pool->average(&state.shape, x->value, y->value);
+        kernel_of(tape, &state)->average(&state.shape, x->value, y->value);
     sg_tape_record(tape, &(sg_tape_layer){.output = y,
                                           .inputs = &x,
                                           .n_inputs = 1,

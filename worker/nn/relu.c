@@ -16,7 +16,7 @@ static void relu_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_relu_forward(sg_tape *tape, sg_tensor *x)
 {
-    sg_tensor *y = x ? sg_tape_output(tape, x->rank, x->shape, x->needs_gradient) : NULL;
+    sg_tensor *y = x ? sg_tape_output_like(tape, x, x->needs_gradient) : NULL;
     if (!y || !sg_tape_may_read(tape, x, 0, x->n_elems))
         return NULL;
     sg_tape_kernel(tape)->relu(x->n_elems, x->value, y->value);

@@ -1,4 +1,5 @@
 /* worker/nn/reshape.c - the same elements in another shape; neither they nor their gradients are copied. */
+#include "worker/nn/blocks.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/shape.h"
 
@@ -14,6 +15,7 @@ static void reshape_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_reshape_forward(sg_tape *tape, sg_tensor *x, uint32_t rank, const uint64_t *shape)
 {
+    x = sg_blocks_arrange(tape, x, 0);
     if (!x)
         return NULL;
     sg_tensor *y = sg_tape_view(tape, x, rank, shape);

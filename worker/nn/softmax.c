@@ -1,4 +1,5 @@
 /* worker/nn/softmax.c - softmax over the last dimension, for what is no loss. */
+#include "worker/nn/blocks.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/shape.h"
 
@@ -27,6 +28,7 @@ static void softmax_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_softmax_forward(sg_tape *tape, sg_tensor *x)
 {
+    x = sg_blocks_arrange(tape, x, 0);
     if (!x)
         return NULL;
     if (x->rank < 1)

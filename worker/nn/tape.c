@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* With more, those of the past are dropped: batches of ever other sizes must not take ever more memory. */
+#define MAX_CONV_PLANS ((size_t)512)
+
 typedef struct variable {
     sg_tensor tensor; /* first: what others have of it */
     struct variable *earlier;
@@ -60,9 +63,11 @@ typedef struct arrival {
 struct sg_tape {
     spare *spares; /* of this pass over the tape */
     const sg_kernel *kernel;
-    const sg_kernel_device *device;           /* of the kernel; NULL: the host */
-    sg_arena *arena;                          /* of what the host reads and writes */
-    sg_arena *data;                           /* of elements: the same, or the device's */
+    const sg_kernel_device *device; /* of the kernel; NULL: the host */
+    sg_arena *arena;                /* of what the host reads and writes */
+    sg_arena *data;                 /* of elements: the same, or the device's */
+    const sg_conv_planner *planner; /* of the kernel; NULL: convolutions have no plans */
+    void *conv_plans;
     void *scratch;                            /* [scratch_bytes], of this pass; NULL: none yet */
     size_t scratch_bytes, most_scratch_bytes; /* the latter: of all passes */
     step *last_step;
@@ -83,6 +88,8 @@ sg_tape *sg_tape_create(const sg_kernel *kernel)
     tape->device = kernel->device;
     tape->arena = sg_arena_create(NULL);
     tape->data = tape->device ? sg_arena_create(tape->device) : tape->arena;
+    tape->conv_plans = kernel->conv->planner ? kernel->conv->planner->create() : NULL;
+    tape->planner = tape->conv_plans ? kernel->conv->planner : NULL;
     return tape;
 }
 
@@ -92,6 +99,8 @@ void sg_tape_destroy(sg_tape *tape)
         return;
     if (tape->data != tape->arena)
         sg_arena_destroy(tape->data);
+    if (tape->planner)
+        tape->planner->destroy(tape->conv_plans);
     sg_arena_destroy(tape->arena);
     free(tape);
 }
@@ -105,11 +114,27 @@ static bool device_works(sg_tape *tape)
     return failure == NULL;
 }
 
+static void drop_many_plans(sg_tape *tape)
+{
+    if (!tape->planner || tape->planner->count(tape->conv_plans) <= MAX_CONV_PLANS)
+        return;
+    tape->planner->destroy(tape->conv_plans);
+    tape->conv_plans = tape->planner->create();
+    if (!tape->conv_plans)
+        tape->planner = NULL;
+}
+
+sg_conv_plan *sg_tape_conv_plan(sg_tape *tape, const sg_conv_shape *shape)
+{
+    return tape->planner ? tape->planner->find(tape->conv_plans, shape) : NULL;
+}
+
 void sg_tape_begin(sg_tape *tape)
 {
     sg_arena_reset(tape->arena);
     if (tape->data != tape->arena)
         sg_arena_reset(tape->data);
+    drop_many_plans(tape);
     tape->scratch = NULL;
     tape->scratch_bytes = 0;
     tape->spares = NULL;
@@ -288,6 +313,14 @@ sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, b
     return tensor->value ? tensor : NULL;
 }
 
+sg_tensor *sg_tape_output_like(sg_tape *tape, const sg_tensor *x, bool needs_gradient)
+{
+    sg_tensor *tensor = sg_tape_output(tape, x->rank, x->shape, needs_gradient);
+    if (tensor)
+        tensor->block = x->block;
+    return tensor;
+}
+
 sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const uint64_t *shape)
 {
     sg_tensor *tensor = make_tensor(tape, sizeof *tensor, rank, shape);
@@ -295,6 +328,7 @@ sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const 
         return NULL;
     tensor->needs_gradient = x->needs_gradient;
     tensor->value = x->value;
+    tensor->block = x->block;
     return tensor;
 }
 
@@ -533,5 +567,11 @@ sg_status sg_tape_backward_last(sg_tape *tape, const sg_tensor *loss, sg_tape_fi
 
 double sg_tape_get(const sg_tape *tape, const sg_tensor *tensor, size_t index)
 {
-    return tensor && index < tensor->n_elems ? tape->kernel->get(tensor->value, index) : 0;
+    if (!tensor || index >= tensor->n_elems)
+        return 0;
+    if (tensor->block > 0) {
+        const size_t plane = tensor->shape[2] * tensor->shape[3], row = index / plane, b = tensor->block;
+        index = (row / b * plane + index % plane) * b + row % b;
+    }
+    return tape->kernel->get(tensor->value, index);
 }

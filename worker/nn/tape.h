@@ -51,6 +51,7 @@ typedef struct sg_tensor {
     size_t n_elems;
     void *value;    /* [n_elems], like gradient where the kernel table works: on its device, if it has one */
     void *gradient; /* [n_elems]; NULL where there is none (yet), or, of a layer's result, none any more */
+    size_t block;   /* of the channels, in value and gradient: blocks.h; 0: C order. Inputs and variables are in that */
     bool needs_gradient;
     bool is_variable;
     uint32_t written_in; /* number of the backward pass that wrote the gradient first; 0: none yet */
@@ -100,9 +101,11 @@ const sg_kernel *sg_tape_kernel(const sg_tape *tape);
 /* Keeps the first failure of the pass. Returns NULL, so that a layer can say `return sg_tape_fail(...)`. */
 void *sg_tape_fail(sg_tape *tape, sg_status code, const char *format, ...) SG_PRINTF(3, 4);
 
-/* A tensor for a layer's result, value not filled in; NULL after a failure. */
+/* A tensor for a layer's result, value not filled in, in C order; NULL after a failure. */
 sg_tensor *sg_tape_output(sg_tape *tape, uint32_t rank, const uint64_t *shape, bool needs_gradient);
-/* The same with the value of x, not a copy of it. */
+/* One of the shape of x that has its elements in the same order. */
+sg_tensor *sg_tape_output_like(sg_tape *tape, const sg_tensor *x, bool needs_gradient);
+/* The same with the value of x, not a copy of it: in the order that x has. */
 sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const uint64_t *shape);
 /* A layer's first function asks so before it reads these elements of an input's value, which may come only now. False
  * after a failure. */
@@ -114,6 +117,9 @@ void *sg_tape_alloc(sg_tape *tape, size_t n_bytes);
 const void *sg_tape_bring(sg_tape *tape, const void *from_host, size_t n_bytes);
 /* Like sg_tape_alloc, until the next call of this function: for what a kernel needs while it computes. */
 void *sg_tape_scratch(sg_tape *tape, size_t n_bytes);
+
+/* The plan that the kernel table has for a convolution, kept from pass to pass; NULL: C order, without one. */
+sg_conv_plan *sg_tape_conv_plan(sg_tape *tape, const sg_conv_shape *shape);
 
 /* How to go back over a layer: called when the gradient of `output` is final, with a pointer to the copy of `state`
  * that the tape keeps. It adds to the gradients of the layer's inputs and may overwrite output->gradient. */

@@ -1,4 +1,5 @@
 /* worker/nn/upsample.c - images made larger: each element becomes a square of its own. */
+#include "worker/nn/blocks.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/shape.h"
 
@@ -20,6 +21,7 @@ static void upsample_backward(sg_tape *tape, const void *state, sg_tensor *y)
 
 sg_tensor *sg_upsample_nearest_forward(sg_tape *tape, sg_tensor *x, uint64_t factor)
 {
+    x = sg_blocks_arrange(tape, x, 0);
     if (!x)
         return NULL;
     uint64_t shape[4] = {0};
