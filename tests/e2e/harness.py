@@ -2,6 +2,7 @@
 
 A test is a function marked @test; its name is a sentence. It gets a Case: a folder of its own, and everything that it
 starts through it is ended and must be gone afterwards."""
+import concurrent.futures
 import glob
 import gzip
 import json
@@ -20,12 +21,16 @@ import time
 import traceback
 
 TESTS = []
+LONG_WAITS = []  # tests that do nothing but wait: they go on beside all others
 SCENARIOS = []  # (function, whether it takes long)
 PATIENCE_S = 60  # how long a test waits for what must happen; a slow machine needs it, a fast one never does
 
 
-def test(function):
-    TESTS.append(function)
+def test(function=None, waits=False):
+    """Marks a test; waits: one that keeps no processor busy, and takes long."""
+    if function is None:
+        return lambda marked: test(marked, waits)
+    (LONG_WAITS if waits else TESTS).append(function)
     return function
 
 
@@ -62,9 +67,17 @@ def wait_until(condition, what, timeout_s=PATIENCE_S):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below those that the kernel gives to whoever asks for any, so that nobody takes it before it is used."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        lowest = int(f.read().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10000, lowest if lowest > 20000 else 65536)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass  # somebody listens there
 
 
 def alive(pid):
@@ -301,5 +314,8 @@ def run_one(function, bin_dir):
 
 def main(bin_dir, pattern):
     chosen = [f for f in TESTS if re.search(pattern, f.__name__)]
-    passed = sum(run_one(f, bin_dir) for f in chosen)
-    return passed, len(chosen) - passed
+    waiting = [f for f in LONG_WAITS if re.search(pattern, f.__name__)]
+    with concurrent.futures.ThreadPoolExecutor() as beside:
+        others = [beside.submit(run_one, f, bin_dir) for f in waiting]
+        passed = sum(run_one(f, bin_dir) for f in chosen) + sum(other.result() for other in others)
+    return passed, len(chosen) + len(waiting) - passed

@@ -37,7 +37,7 @@ def daemons_started_in_the_worst_order_wait_for_each_other_and_say_so(case):
     equal(case.summary()["steps"], 20, "steps")
 
 
-@test
+@test(waits=True)
 def a_worker_that_comes_thirty_seconds_before_the_ps_says_for_whom_it_waits(case):
     config = file_for_two(case, warn_after_ms="2000")
     worker = case.worker(config, 0)

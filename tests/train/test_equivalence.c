@@ -15,9 +15,10 @@
 #include "common/folder.h"
 #include "tests/train/cluster.h"
 
-#define N_STEPS     500u
-#define EARLY_STEPS 20u
-#define FOLDER      "/usr/share/datasets/fashion-mnist"
+#define N_STEPS      500u
+#define EARLY_STEPS  20u
+#define MAX_CLUSTERS 4u
+#define FOLDER       "/usr/share/datasets/fashion-mnist"
 
 TestSuite(equivalence, .timeout = 900);
 
@@ -110,42 +111,68 @@ static void compare(double early_bound, const cluster_result *many, const cluste
     fprintf(stderr, "%s: %.1e after %u steps, %.1e after %u\n", what, worst_early, EARLY_STEPS, worst_end, N_STEPS);
 }
 
-/* Compares clusters of so many workers (0-terminated) with one worker, all with this global batch. */
-static void check_batch(const setting *how, const char *batch, const uint32_t *n_workers)
+/* Compares clusters of so many workers (0-terminated) with one worker, all with this global batch; many: [MAX_CLUSTERS]
+ * what they came to. */
+static void check_slices(const setting *s, const char *batch, const uint32_t *n_workers, const char *slice_bytes,
+                         cluster_result *many)
+{
+    cluster_result one;
+    train(s, 1, batch, slice_bytes, &one);
+    for (size_t i = 0; n_workers[i] != 0; i++) {
+        char what[96];
+        snprintf(what, sizeof(what), "hidden %s, %u workers, batch %s, slices of %s", s->hidden, n_workers[i], batch,
+                 slice_bytes);
+        train(s, n_workers[i], batch, slice_bytes, &many[i]);
+        compare(s->early_bound, &many[i], &one, what);
+    }
+    cluster_result_deinit(&one);
+}
+
+static void check_same_bits(const cluster_result *a, const cluster_result *b, uint32_t n_workers)
+{
+    for (size_t i = 0; i < a->start->n_variables; i++) {
+        const sg_variable *v = &a->model->variables[i];
+        cr_assert_eq(memcmp(v->value, b->model->variables[i].value, sg_workload_n_elems(v) * sizeof(float)), 0,
+                     "%s of %u workers depends on slice_bytes", v->name, n_workers);
+    }
+}
+
+/* slices: NULL-terminated values of slice_bytes, which change no bit. */
+static void check_batch(const setting *how, const char *batch, const uint32_t *n_workers, const char *const *slices)
 {
     if (is_slow_build() || access(FOLDER, R_OK) != 0)
         cr_skip_test("needs Fashion-MNIST and a build without a sanitizer");
-    static const char *const slices[] = {"4096", "1MiB"};
+    cluster_result first[MAX_CLUSTERS], others[MAX_CLUSTERS];
     setting s = *how;
     setting_init(&s);
-    for (size_t i = 0; i < SG_ARRAY_LEN(slices); i++) {
-        cluster_result one, many;
-        train(&s, 1, batch, slices[i], &one);
-        for (const uint32_t *n = n_workers; *n != 0; n++) {
-            char what[96];
-            snprintf(what, sizeof(what), "hidden %s, %u workers, batch %s, slices of %s", s.hidden, *n, batch,
-                     slices[i]);
-            train(&s, *n, batch, slices[i], &many);
-            compare(s.early_bound, &many, &one, what);
-            cluster_result_deinit(&many);
+    check_slices(&s, batch, n_workers, slices[0], first);
+    for (size_t k = 1; slices[k] != NULL; k++) {
+        check_slices(&s, batch, n_workers, slices[k], others);
+        for (size_t i = 0; n_workers[i] != 0; i++) {
+            check_same_bits(&first[i], &others[i], n_workers[i]);
+            cluster_result_deinit(&others[i]);
         }
-        cluster_result_deinit(&one);
     }
+    for (size_t i = 0; n_workers[i] != 0; i++)
+        cluster_result_deinit(&first[i]);
     setting_deinit(&s);
 }
 
+static const char *const small_and_large[] = {"4096", "1MiB", NULL}, *const large[] = {"1MiB", NULL},
+                         *const small[] = {"4096", NULL};
+
 Test(equivalence, two_times_64_and_four_times_32_equal_128)
 {
-    check_batch(&linear, "128", (const uint32_t[]){2, 4, 0});
+    check_batch(&linear, "128", (const uint32_t[]){2, 4, 0}, small_and_large);
 }
 
 Test(equivalence, three_times_43_equals_129)
 {
-    check_batch(&linear, "129", (const uint32_t[]){3, 0});
+    check_batch(&linear, "129", (const uint32_t[]){3, 0}, small_and_large);
 }
 
 Test(equivalence, the_model_of_the_quick_start_is_equal_too)
 {
-    check_batch(&quickstart, "128", (const uint32_t[]){2, 4, 0});
-    check_batch(&quickstart, "129", (const uint32_t[]){3, 0});
+    check_batch(&quickstart, "128", (const uint32_t[]){2, 4, 0}, large);
+    check_batch(&quickstart, "129", (const uint32_t[]){3, 0}, small);
 }
