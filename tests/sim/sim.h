@@ -40,7 +40,7 @@
 #define SIM_END_MS           200000u /* nothing takes so long: it hangs */
 /* Bits of an incarnation that count; those above say where its coordinator began. */
 #define SIM_COUNTER_MASK UINT64_C(0xfff)
-/* Of sim_scenario_variables; the first one in sync jobs. */
+/* Of sim_scenario_variables. */
 #define SIM_AVERAGED_VARIABLE 1u
 #define SIM_FROZEN_VARIABLE   2u
 #define SIM_NO_PS             UINT32_MAX
@@ -121,7 +121,6 @@ typedef struct sim_scenario {
     uint32_t quota[SIM_MAX_INDICES]; /* iterations that a process of this index does before it leaves */
     sim_fault faults[SIM_MAX_FAULTS];
     uint32_t n_faults;
-    bool averages; /* the second variable */
     sim_change changes[SIM_MAX_CHANGES];
     uint32_t n_changes;
 } sim_scenario;

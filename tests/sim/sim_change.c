@@ -17,10 +17,8 @@
 void sim_change_choose(sim *s)
 {
     sim_scenario *scenario = &s->scenario;
-    scenario->averages = !scenario->async;
     if (!scenario->saves || !sim_chance(s, 400))
         return;
-    scenario->averages = false; /* what the oracle knows of async subtracts */
     scenario->n_changes = 1 + sim_chance(s, 300);
     for (uint32_t i = 0; i < scenario->n_changes; i++)
         scenario->changes[i] = (sim_change){.at_ms = sim_below(s, 2500),

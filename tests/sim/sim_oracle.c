@@ -2,7 +2,8 @@
  *
  * Sync: version s+1 of a slice is the rule applied once to version s and to each contribution that a store took, once,
  * in the order of worker indices: the same bits whatever arrived first and however many ps there are. Async: integers
- * are subtracted, so that the newest version is exactly the initial one minus all that counted. */
+ * are subtracted, so that the newest version is exactly the initial one minus all that counted, in whatever order; but
+ * of the averaged variable, which moves towards each. */
 #include "tests/sim/sim.h"
 
 #include <inttypes.h>
@@ -34,6 +35,11 @@ float sim_oracle_gradient(uint64_t incarnation, uint64_t step, uint32_t slice, u
 float sim_oracle_initial(uint32_t slice, uint32_t elem)
 {
     return (float)(mix(slice * 1000 + elem + 77) % ELEM_RANGE);
+}
+
+static bool is_averaged(const sim *s, uint32_t slice)
+{
+    return s->plan->slices[slice].variable == SIM_AVERAGED_VARIABLE;
 }
 
 /* --- tickets ---------------------------------------------------------------------------------------------------- */
@@ -151,8 +157,17 @@ static void expect_initial(sim_slice_record *record, uint32_t slice)
         record->expected[i] = sim_oracle_initial(slice, i);
 }
 
-/* Async: every slice that counts now is subtracted now. */
-static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fresh)
+/* Async: what one contribution makes of a value. */
+static float made_alone(const sim *s, const Shardgrad__V1__PushRequest *push, uint32_t slice, float old, float g,
+                        uint64_t n_live)
+{
+    if (is_averaged(s, slice))
+        return n_live > 1 ? fmaf(1.0f / (float)n_live, g - old, old) : g;
+    return fmaf(-push->step->learning_rate, g, old);
+}
+
+/* Async: every slice that counts now has its effect now. */
+static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fresh, uint64_t n_live)
 {
     for (uint32_t slice = 0; slice < s->plan->n_slices; slice++) {
         if (!(fresh & UINT64_C(1) << slice))
@@ -164,7 +179,8 @@ static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fr
         if (record->n_counted <= SIM_MAX_STEPS)
             record->makers[record->n_counted] = push->incarnation;
         for (uint32_t i = 0; i < SIM_SLICE_ELEMS && push->weight != 0; i++)
-            record->expected[i] -= sim_oracle_gradient(push->incarnation, push->steps[0], slice, i);
+            record->expected[i] = made_alone(s, push, slice, record->expected[i],
+                                             sim_oracle_gradient(push->incarnation, push->steps[0], slice, i), n_live);
     }
 }
 
@@ -205,7 +221,7 @@ void sim_oracle_pushed(sim *s, const sim_call *call, sg_status status, const uin
     }
     contribution->counted |= fresh;
     if (s->scenario.async)
-        subtract(s, push, fresh);
+        subtract(s, push, fresh, atomic_load(&s->ps[call->to].store->live));
 }
 
 void sim_oracle_cancelled(sim *s, const sim_call *call)
@@ -303,7 +319,7 @@ static float next_value(const sim *s, const sim_step_record *record, const sim_c
         sum = first ? scale * g : fmaf(scale, g, sum);
         first = false;
     }
-    if (total > 0 && s->scenario.averages && s->plan->slices[slice].variable == SIM_AVERAGED_VARIABLE)
+    if (total > 0 && is_averaged(s, slice))
         return sum;
     return total == 0 ? old : fmaf(-record->learning_rate, sum, old);
 }

@@ -9,21 +9,19 @@
 
 /* --- what a seed means ------------------------------------------------------------------------------------------ */
 
-/* Slices of 16, 16 and 8 elements, of 5 (averaged, in some jobs), of 3 that are never trained, and, of the other group,
+/* Slices of 16, 16 and 8 elements, of 5 (averaged), of 3 that are never trained, and, of the other group,
  * of 16 and 4. */
 const sg_variable *sim_scenario_variables(const sim *s, size_t *n)
 {
     static float buffer[40]; /* a session looks only whether there is one */
-#define VARIABLES(averages)                                                                                            \
-    {                                                                                                                  \
-        {.name = "weight", .rank = 2, .shape = {4, 10}, .value = buffer, .gradient = buffer},                          \
-            {.name = "bias", .rank = 1, .shape = {5}, .value = buffer, .gradient = buffer, .average = averages},       \
-            {.name = "frozen", .rank = 1, .shape = {3}, .value = buffer, .frozen = true},                              \
-            {.name = "critic", .rank = 1, .shape = {20}, .value = buffer, .gradient = buffer, .group = 1},             \
-    }
-    static const sg_variable averaged[] = VARIABLES(true), plain[] = VARIABLES(false);
-    *n = SG_ARRAY_LEN(plain) - (s->scenario.n_groups == 1);
-    return s->scenario.averages ? averaged : plain;
+    static const sg_variable variables[] = {
+        {.name = "weight", .rank = 2, .shape = {4, 10}, .value = buffer, .gradient = buffer},
+        {.name = "bias", .rank = 1, .shape = {5}, .value = buffer, .gradient = buffer, .average = true},
+        {.name = "frozen", .rank = 1, .shape = {3}, .value = buffer, .frozen = true},
+        {.name = "critic", .rank = 1, .shape = {20}, .value = buffer, .gradient = buffer, .group = 1},
+    };
+    *n = SG_ARRAY_LEN(variables) - (s->scenario.n_groups == 1);
+    return variables;
 }
 
 static void print_config(const sim *s, FILE *out)
