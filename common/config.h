@@ -25,7 +25,7 @@ typedef enum sg_data_format {
     SG_DATA_RAW,
     SG_DATA_SYNTHETIC
 } sg_data_format;
-typedef enum sg_backend { SG_BACKEND_CPU, SG_BACKEND_CUDA } sg_backend;
+typedef enum sg_backend { SG_BACKEND_AUTO, SG_BACKEND_CPU, SG_BACKEND_ONEDNN, SG_BACKEND_CUDA } sg_backend;
 typedef enum sg_non_finite { SG_NON_FINITE_SKIP, SG_NON_FINITE_APPLY } sg_non_finite;
 
 /* A list of strings or of numbers in the file. */
@@ -75,7 +75,7 @@ typedef struct sg_config {
         uint64_t epochs;                              /* 5 */
         uint64_t steps;                               /* 0: epochs decide; otherwise the job ends after so many */
         uint64_t test_every_steps, test_every_epochs; /* 0: the test set is looked at in the end alone */
-        sg_backend backend;                           /* cpu: on what the workers compute */
+        sg_backend backend;                           /* auto: on what the workers compute */
     } train;
     struct {
         char *dir;      /* "": no checkpoints are made */

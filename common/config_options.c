@@ -28,7 +28,11 @@ static const sg_config_choice formats[] = {{"idx", SG_DATA_IDX},
                                            {"raw", SG_DATA_RAW},
                                            {"synthetic", SG_DATA_SYNTHETIC},
                                            {NULL, 0}};
-static const sg_config_choice backends[] = {{"cpu", SG_BACKEND_CPU}, {"cuda", SG_BACKEND_CUDA}, {NULL, 0}};
+static const sg_config_choice backends[] = {{"auto", SG_BACKEND_AUTO},
+                                            {"cpu", SG_BACKEND_CPU},
+                                            {"onednn", SG_BACKEND_ONEDNN},
+                                            {"cuda", SG_BACKEND_CUDA},
+                                            {NULL, 0}};
 static const sg_config_choice non_finites[] = {{"skip", SG_NON_FINITE_SKIP}, {"apply", SG_NON_FINITE_APPLY}, {NULL, 0}};
 static const sg_config_choice worker_losses[] = {
     {"continue", SG_WORKER_LOSS_CONTINUE}, {"wait", SG_WORKER_LOSS_WAIT}, {"abort", SG_WORKER_LOSS_ABORT}, {NULL, 0}};
@@ -125,8 +129,8 @@ static const sg_config_option options[] = {
      .help = "after so many steps, each time, the workers share the test set and evaluate; 0: only in the end"},
     {"train.test_every_epochs", SG_CONFIG_COUNT, AT(train.test_every_epochs), "0", 0, 1000000, .shared = true,
      .help = "the same after so many epochs"},
-    {"train.backend", SG_CONFIG_CHOICE, AT(train.backend), "cpu", .choices = backends,
-     .help = "on what the workers compute; cuda: on a GPU, where the build found nvcc"},
+    {"train.backend", SG_CONFIG_CHOICE, AT(train.backend), "auto", .choices = backends,
+     .help = "on what the workers compute; auto: onednn, for convolutions, where the build found it, otherwise cpu; cuda: on a GPU, where it found nvcc"},
 
     {"checkpoint.dir", SG_CONFIG_TEXT, AT(checkpoint.dir), "\"\"", 0, MAX_PATH,
      .help = "folder that all ps share, for checkpoints; empty: none are made"},

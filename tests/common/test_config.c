@@ -62,7 +62,7 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->train.epochs, 5u);
     cr_assert_eq(config->train.steps, 0u);
     cr_assert_eq(config->train.test_every_steps + config->train.test_every_epochs, 0u);
-    cr_assert_eq(config->train.backend, SG_BACKEND_CPU);
+    cr_assert_eq(config->train.backend, SG_BACKEND_AUTO);
     cr_assert_str_eq(config->model.name, "mlp");
     cr_assert_eq(config->model.hidden.n, 2u);
     cr_assert_eq(config->model.hidden.items[1], 512u);

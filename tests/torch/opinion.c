@@ -9,6 +9,7 @@
 #include "kernels/update.h"
 #include "worker/data/order.h"
 #include "worker/models/model.h"
+#include "worker/nn/blocks.h"
 #include "worker/nn/layers.h"
 
 /* A function that the library shows, with its prototype. */
@@ -25,7 +26,7 @@ SHOWN(opinion_pass *, opinion_begin, void)
 {
     sg_kernel_cpu_set_threads(1);
     opinion_pass *pass = sg_xcalloc(1, sizeof *pass);
-    pass->tape = sg_tape_create(sg_kernel_cpu());
+    pass->tape = sg_tape_create(sg_kernel_onednn() ? sg_kernel_onednn() : sg_kernel_cpu());
     sg_tape_begin(pass->tape);
     return pass;
 }
@@ -87,8 +88,8 @@ SHOWN(sg_tensor *, opinion_relu, opinion_pass *pass, sg_tensor *x)
 SHOWN(sg_tensor *, opinion_conv2d, opinion_pass *pass, sg_tensor *x, sg_tensor *weight, sg_tensor *bias,
       uint64_t stride, uint64_t padding, uint64_t groups)
 {
-    return sg_conv2d_forward(pass->tape, x, weight, bias,
-                             (sg_conv2d_options){.stride = stride, .padding = padding, .groups = groups});
+    const sg_conv2d_options options = {.stride = stride, .padding = padding, .groups = groups};
+    return sg_blocks_arrange(pass->tape, sg_conv2d_forward(pass->tape, x, weight, bias, options), 0);
 }
 
 SHOWN(sg_tensor *, opinion_max_pool, opinion_pass *pass, sg_tensor *x, uint64_t window, uint64_t stride,

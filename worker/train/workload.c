@@ -42,7 +42,7 @@ static sg_status create_model(const sg_config *config, const sg_dataset *train, 
                                 .height = train->height,
                                 .width = train->width,
                                 .classes = train->n_classes,
-                                .own_pages = config->train.backend != SG_BACKEND_CPU};
+                                .own_pages = config->train.backend == SG_BACKEND_CUDA};
     sg_status status = check_augment(config, train, err);
     return status == SG_OK ? sg_model_create(&options, model, err) : status;
 }
