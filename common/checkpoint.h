@@ -73,16 +73,30 @@ const char *sg_checkpoint_set_name(sg_checkpoint_set set, char out[SG_CHECKPOINT
 bool sg_checkpoint_set_parse(const char *name, sg_checkpoint_set *set);
 bool sg_checkpoint_set_equal(sg_checkpoint_set a, sg_checkpoint_set b);
 
+/* A key of the cluster file that was changed while the job ran, and its value. */
+typedef struct sg_checkpoint_change {
+    char *key, *value;
+} sg_checkpoint_change;
+
+/* NULL of none; to be freed by sg_checkpoint_changes_free. */
+sg_checkpoint_change *sg_checkpoint_changes_copy(const sg_checkpoint_change *changes, uint32_t n);
+void sg_checkpoint_changes_free(sg_checkpoint_change *changes, uint32_t n);
+
 /* What was decided when a generation began. Made before the generation is told to anyone. */
 typedef struct sg_checkpoint_record {
-    uint64_t generation;        /* from 1 */
-    uint64_t life;              /* of the coordinator that made it */
-    sg_checkpoint_set restored; /* what it starts from; generation 0: none */
+    uint64_t generation;           /* from 1 */
+    uint64_t life;                 /* of the coordinator that made it */
+    sg_checkpoint_set restored;    /* what it starts from; generation 0: none */
+    sg_checkpoint_change *changes; /* [n_changes] by which it differs from the cluster file, each key once */
+    uint32_t n_changes;            /* at most SG_CHECKPOINT_MAX_CHANGES */
 } sg_checkpoint_record;
 
 /* Makes the record, on the disk for good when it returns. Making the same one again is fine. Errors: FENCED (a record
  * of this or a later generation is there, made by another coordinator: it has taken over, exit). */
 SG_MUST_USE sg_status sg_checkpoint_record_create(const sg_checkpoint *folder, const sg_checkpoint_record *record,
+                                                  sg_error *err);
+/* The newest record; generation 0: there is none. Its changes are the caller's, by sg_checkpoint_changes_free. */
+SG_MUST_USE sg_status sg_checkpoint_newest_record(const sg_checkpoint *folder, sg_checkpoint_record *record,
                                                   sg_error *err);
 /* The highest generation that has a record; 0 if none has. */
 SG_MUST_USE sg_status sg_checkpoint_recorded(const sg_checkpoint *folder, uint64_t *highest, sg_error *err);
@@ -157,11 +171,6 @@ typedef struct sg_checkpoint_hyper {
     uint64_t number;
     double learning_rate, momentum, beta1, beta2, epsilon, weight_decay;
 } sg_checkpoint_hyper;
-
-/* A key of the cluster file that was changed while the job ran, and its value. */
-typedef struct sg_checkpoint_change {
-    char *key, *value;
-} sg_checkpoint_change;
 
 /* All that is to be known of a set but the values. What was decoded or copied owns its arrays; one to be committed may
  * point at anything. */

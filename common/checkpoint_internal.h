@@ -58,8 +58,8 @@ bool sg_checkpoint_json_set(const json_t *value, sg_checkpoint_set *set);
 
 /* --- checkpoint_record.c --- */
 
-/* The records that matter, ascending by generation: from the newest on of a generation that began from nothing. Freed
- * by free(). */
+/* The records that matter, ascending by generation, without their changes: from the newest on of a generation that
+ * began from nothing. Freed by free(). */
 SG_MUST_USE sg_status sg_checkpoint_records(const sg_checkpoint *folder, sg_checkpoint_record **records, size_t *n,
                                             sg_error *err);
 /* The first record that forbids the use of the set; NULL: none does. */
@@ -68,6 +68,9 @@ const sg_checkpoint_record *sg_checkpoint_forbidding(const sg_checkpoint_record 
 
 /* --- checkpoint_manifest.c --- */
 
+json_t *sg_checkpoint_changes_json(const sg_checkpoint_change *changes, uint32_t n);
+/* False: it cannot be such. NULL has none. Both are to be freed in any case. */
+bool sg_checkpoint_json_changes(json_t *object, sg_checkpoint_change **changes, uint32_t *n);
 /* NULL if it cannot be told in JSON. */
 json_t *sg_checkpoint_manifest_json(const sg_checkpoint_manifest *manifest);
 /* Errors: DATA, naming `path`. To be freed by sg_checkpoint_manifest_deinit, also after failure. */

@@ -41,7 +41,7 @@ static json_t *hyper_json(const sg_checkpoint_hyper *h)
                      h->epsilon, "weight_decay", h->weight_decay);
 }
 
-static json_t *changes_json(const sg_checkpoint_change *changes, uint32_t n)
+json_t *sg_checkpoint_changes_json(const sg_checkpoint_change *changes, uint32_t n)
 {
     json_t *object = json_object();
     for (uint32_t i = 0; i < n; i++)
@@ -90,8 +90,8 @@ json_t *sg_checkpoint_manifest_json(const sg_checkpoint_manifest *m)
                      sg_checkpoint_set_json(m->set), "iteration", number_json(m->set.iteration), "generation",
                      number_json(m->set.generation), "mode", m->mode, "rule", m->rule, "seed", seed, "batch",
                      number_json(m->batch), "hyper", hyper_json(&m->hyper), "changes",
-                     changes_json(m->changes, m->n_changes), "members", members_json(&m->members), "steps",
-                     numbers_json(m->steps, m->n_groups), "n_ps", (int)m->n_ps, "slice_bytes",
+                     sg_checkpoint_changes_json(m->changes, m->n_changes), "members", members_json(&m->members),
+                     "steps", numbers_json(m->steps, m->n_groups), "n_ps", (int)m->n_ps, "slice_bytes",
                      number_json(m->slice_bytes), "variables", variables_json(m->variables, m->n_variables), "parts",
                      parts_json(m->parts, m->n_parts));
 }
@@ -159,21 +159,23 @@ static bool get_hyper(const json_t *object, sg_checkpoint_hyper *h)
            get_real(object, "epsilon", &h->epsilon) && get_real(object, "weight_decay", &h->weight_decay);
 }
 
-/* Sets of before there were any have none. */
-static bool get_changes(json_t *object, sg_checkpoint_manifest *m)
+/* Sets and records of before there were any have none. */
+bool sg_checkpoint_json_changes(json_t *object, sg_checkpoint_change **changes, uint32_t *n)
 {
     const char *key;
     json_t *value;
+    *changes = NULL;
+    *n = 0;
     if (object == NULL)
         return true;
     if (!json_is_object(object) || json_object_size(object) > SG_CHECKPOINT_MAX_CHANGES)
         return false;
-    m->changes = sg_xcalloc(json_object_size(object), sizeof *m->changes);
+    *changes = sg_xcalloc(json_object_size(object), sizeof **changes);
     json_object_foreach(object, key, value)
     {
         if (!json_is_string(value))
             return false;
-        m->changes[m->n_changes++] =
+        (*changes)[(*n)++] =
             (sg_checkpoint_change){.key = sg_xstrdup(key), .value = sg_xstrdup(json_string_value(value))};
     }
     return true;
@@ -249,7 +251,7 @@ static const char *decode(const json_t *object, sg_checkpoint_manifest *m)
         return "batch";
     if (!get_hyper(json_object_get(object, "hyper"), &m->hyper))
         return "hyper";
-    if (!get_changes(json_object_get(object, "changes"), m))
+    if (!sg_checkpoint_json_changes(json_object_get(object, "changes"), &m->changes, &m->n_changes))
         return "changes";
     if (!get_members(json_object_get(object, "members"), &m->members))
         return "members";
@@ -316,15 +318,29 @@ static void *copy_array(const void *from, size_t n, size_t element_bytes)
     return to;
 }
 
+sg_checkpoint_change *sg_checkpoint_changes_copy(const sg_checkpoint_change *changes, uint32_t n)
+{
+    sg_checkpoint_change *copy = n == 0 ? NULL : sg_xcalloc(n, sizeof *copy);
+    for (uint32_t i = 0; i < n; i++)
+        copy[i] = (sg_checkpoint_change){.key = sg_xstrdup(changes[i].key), .value = sg_xstrdup(changes[i].value)};
+    return copy;
+}
+
+void sg_checkpoint_changes_free(sg_checkpoint_change *changes, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        free(changes[i].key);
+        free(changes[i].value);
+    }
+    free(changes);
+}
+
 void sg_checkpoint_manifest_copy(sg_checkpoint_manifest *to, const sg_checkpoint_manifest *from)
 {
     *to = *from;
     to->steps = copy_array(from->steps, from->n_groups, sizeof *from->steps);
     to->parts = copy_array(from->parts, from->n_parts, sizeof *from->parts);
-    to->changes = copy_array(from->changes, from->n_changes, sizeof *from->changes);
-    for (uint32_t i = 0; i < from->n_changes; i++)
-        to->changes[i] = (sg_checkpoint_change){.key = sg_xstrdup(from->changes[i].key),
-                                                .value = sg_xstrdup(from->changes[i].value)};
+    to->changes = sg_checkpoint_changes_copy(from->changes, from->n_changes);
     to->variables = copy_array(from->variables, from->n_variables, sizeof *from->variables);
     for (uint32_t i = 0; i < from->n_variables; i++) {
         sg_checkpoint_variable *v = &to->variables[i];
@@ -339,11 +355,7 @@ void sg_checkpoint_manifest_deinit(sg_checkpoint_manifest *manifest)
         free(manifest->variables[i].name);
         free(manifest->variables[i].shape);
     }
-    for (uint32_t i = 0; i < manifest->n_changes; i++) {
-        free(manifest->changes[i].key);
-        free(manifest->changes[i].value);
-    }
-    free(manifest->changes);
+    sg_checkpoint_changes_free(manifest->changes, manifest->n_changes);
     free(manifest->variables);
     free(manifest->steps);
     free(manifest->parts);

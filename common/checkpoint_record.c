@@ -54,6 +54,7 @@ static sg_status list_numbers(const sg_checkpoint *folder, numbers *found, sg_er
     return SG_OK;
 }
 
+/* With its changes. */
 static sg_status read_record(const sg_checkpoint *folder, uint64_t generation, sg_checkpoint_record *record,
                              sg_error *err)
 {
@@ -61,12 +62,14 @@ static sg_status read_record(const sg_checkpoint *folder, uint64_t generation, s
     char *path = sg_xprintf("%s/%s", folder->dir, record_name(generation, name));
     json_t *object;
     bool newer;
+    *record = (sg_checkpoint_record){0};
     sg_status status = sg_checkpoint_get_json(folder->disk, path, &object, &newer, err);
     if (status == SG_OK) {
-        bool is_record = sg_checkpoint_json_number(object, "generation", UINT64_MAX, &record->generation) &&
-                         record->generation == generation &&
-                         sg_checkpoint_json_text_number(object, "life", 16, &record->life) &&
-                         sg_checkpoint_json_set(json_object_get(object, "restored"), &record->restored);
+        bool is_record =
+            sg_checkpoint_json_number(object, "generation", UINT64_MAX, &record->generation) &&
+            record->generation == generation && sg_checkpoint_json_text_number(object, "life", 16, &record->life) &&
+            sg_checkpoint_json_set(json_object_get(object, "restored"), &record->restored) &&
+            sg_checkpoint_json_changes(json_object_get(object, "changes"), &record->changes, &record->n_changes);
         if (!is_record)
             status = sg_error_set(err, SG_DATA, "%s is not a record of generation %" PRIu64, path, generation);
         json_decref(object);
@@ -77,6 +80,13 @@ static sg_status read_record(const sg_checkpoint *folder, uint64_t generation, s
                                  "restore: none to begin anew");
     free(path);
     return status;
+}
+
+static void forget_changes(sg_checkpoint_record *record)
+{
+    sg_checkpoint_changes_free(record->changes, record->n_changes);
+    record->changes = NULL;
+    record->n_changes = 0;
 }
 
 sg_status sg_checkpoint_records(const sg_checkpoint *folder, sg_checkpoint_record **records, size_t *n, sg_error *err)
@@ -90,6 +100,7 @@ sg_status sg_checkpoint_records(const sg_checkpoint *folder, sg_checkpoint_recor
     while (status == SG_OK && first > 0) {
         first--;
         status = read_record(folder, found.items[first], &read[first], err);
+        forget_changes(&read[first]);
         if (status == SG_OK && read[first].restored.generation == 0)
             break; /* it forbids all that those before it could */
     }
@@ -123,6 +134,19 @@ sg_status sg_checkpoint_recorded(const sg_checkpoint *folder, uint64_t *highest,
     if (status == SG_OK && found.n > 0)
         *highest = found.items[found.n - 1];
     free(found.items);
+    return status;
+}
+
+sg_status sg_checkpoint_newest_record(const sg_checkpoint *folder, sg_checkpoint_record *record, sg_error *err)
+{
+    uint64_t highest;
+    *record = (sg_checkpoint_record){0};
+    sg_status status = sg_checkpoint_recorded(folder, &highest, err);
+    if (status != SG_OK || highest == 0)
+        return status;
+    status = read_record(folder, highest, record, err);
+    if (status != SG_OK)
+        forget_changes(record);
     return status;
 }
 
@@ -174,6 +198,7 @@ static sg_status check_not_fenced(const sg_checkpoint *folder, const sg_checkpoi
     sg_status status = sg_checkpoint_recorded(folder, &highest, err);
     if (status == SG_OK && highest == record->generation)
         status = read_record(folder, highest, &found, err);
+    forget_changes(&found);
     if (status != SG_OK || highest < record->generation)
         return status;
     if (found.generation == record->generation && found.life == record->life &&
@@ -193,8 +218,9 @@ sg_status sg_checkpoint_record_create(const sg_checkpoint *folder, const sg_chec
         return status;
     char name[NAME_BYTES], life[17];
     snprintf(life, sizeof life, "%016" PRIx64, record->life);
-    json_t *object = json_pack("{s:I, s:s, s:o}", "generation", (json_int_t)record->generation, "life", life,
-                               "restored", sg_checkpoint_set_json(record->restored));
+    json_t *object = json_pack("{s:I, s:s, s:o, s:o}", "generation", (json_int_t)record->generation, "life", life,
+                               "restored", sg_checkpoint_set_json(record->restored), "changes",
+                               sg_checkpoint_changes_json(record->changes, record->n_changes));
     bool existed;
     status = sg_checkpoint_put_json(folder->disk, folder->dir, record_name(record->generation, name), record->life,
                                     object, true, &existed, err);

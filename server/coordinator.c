@@ -83,12 +83,12 @@ static bool answer(sg_coordinator *c, const sg_coordinator_parked *call)
     if (call->kind == SG_COORDINATOR_PARKED_SAVE)
         return sg_coordinator_save_answer(c, call);
     const sg_coordinator_worker *worker = &c->workers[call->worker];
-    if (c->over) {
-        sg_coordinator_end_answer(c, call->call, call->kind == SG_COORDINATOR_PARKED_SET ? c->n_workers : call->worker);
-        return true;
-    }
     if (call->kind == SG_COORDINATOR_PARKED_SET)
         return sg_coordinator_hyper_answer(c, call);
+    if (c->over) {
+        sg_coordinator_end_answer(c, call->call, call->worker);
+        return true;
+    }
     bool hers = worker->incarnation == call->incarnation;
     if (hers && call->kind == SG_COORDINATOR_PARKED_HELLO && worker->state == SG_COORDINATOR_WORKER_LOST) {
         /* It holds nothing of its lost incarnation any more: when it asks again it gets another. */

@@ -45,6 +45,9 @@ typedef struct sg_coordinator_action {
     uint64_t generation;              /* RECORD: the highest that anybody is known to have been in */
     uint64_t own;                     /* RECORD: the coordinator's own newest; 0: it has just been started */
     sg_checkpoint_set damaged; /* RECORD: what it starts from is to be older than this one; generation 0: any will do */
+    sg_checkpoint_change
+        *changes;       /* RECORD: [n_changes] what the next generation has other than the cluster file; freed */
+    uint32_t n_changes; /* by action_deinit. Where own is 0: as the newest record or the checkpoint says */
 } sg_coordinator_action;
 
 bool sg_coordinator_next_action(sg_coordinator *coordinator, sg_coordinator_action *action);

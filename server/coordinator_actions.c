@@ -81,6 +81,9 @@ void sg_coordinator_record(sg_coordinator *c, uint64_t above)
     action->generation = above;
     action->own = c->generation;
     action->damaged = c->damaged;
+    const sg_coordinator_hyper *hyper = sg_coordinator_change_target(c);
+    action->changes = sg_checkpoint_changes_copy(hyper->changes, hyper->n_changes);
+    action->n_changes = hyper->n_changes;
 }
 
 void sg_coordinator_exit(sg_coordinator *c, sg_status status, const char *text)
@@ -109,6 +112,7 @@ void sg_coordinator_action_deinit(sg_coordinator_action *action)
     if (action->manifest != NULL)
         sg_checkpoint_manifest_deinit(action->manifest);
     free(action->manifest);
+    sg_checkpoint_changes_free(action->changes, action->n_changes);
     *action = (sg_coordinator_action){0};
 }
 

@@ -1,10 +1,9 @@
 /* server/coordinator_change.c - a change of mode or rule while the job runs: no step is begun any more, those that were
- * close, a checkpoint is cut, and a generation begins from it with the new configuration. Its first checkpoint is made
- * before it hands out a step, and only then is the change in force: so it holds for a coordinator that is started anew,
- * too, which finds it in the manifest.
+ * close, a checkpoint is cut, and a generation begins from it with the new configuration, which is in its record: so it
+ * holds for a coordinator that is started anew, too.
  *
- * Until the first of the two is complete nothing has happened, and whatever comes between makes an end of the change;
- * from then on it stands, whatever comes. */
+ * Until the checkpoint is complete nothing has happened, and whatever comes between makes an end of the change; once
+ * the generation is recorded it stands, whatever comes. */
 #include <stdlib.h>
 
 #include "kernels/update.h"
@@ -99,19 +98,14 @@ uint64_t sg_coordinator_change_begin(sg_coordinator *c, const sg_coordinator_hyp
     return c->change.number;
 }
 
-uint64_t sg_coordinator_change_find(const sg_coordinator *c, uint64_t request)
-{
-    return c->change.phase == SG_COORDINATOR_CHANGE_HALTING && c->change.to.request == request ? c->change.number : 0;
-}
-
 bool sg_coordinator_change_under_way(const sg_coordinator *c)
 {
     return c->change.phase != SG_COORDINATOR_CHANGE_NONE;
 }
 
-bool sg_coordinator_change_is_safe(const sg_coordinator *c)
+uint64_t sg_coordinator_change_find(const sg_coordinator *c, uint64_t request)
 {
-    return c->change.phase != SG_COORDINATOR_CHANGE_SAVING;
+    return sg_coordinator_change_under_way(c) && c->change.to.request == request ? c->change.number : 0;
 }
 
 bool sg_coordinator_change_begins(const sg_coordinator *c)
@@ -150,7 +144,7 @@ bool sg_coordinator_change_answer_repeat(sg_coordinator *c, uint64_t request, vo
     return false;
 }
 
-static void remember(sg_coordinator *c, uint64_t request, sg_status status, const char *why)
+void sg_coordinator_change_remember(sg_coordinator *c, uint64_t request, sg_status status, const char *why)
 {
     sg_coordinator_change_result *result = &c->change_results[c->n_change_results++ % SG_COORDINATOR_CHANGE_RESULTS];
     *result = (sg_coordinator_change_result){.request = request, .status = status};
@@ -162,7 +156,7 @@ static void give_up(sg_coordinator *c, sg_status status, const char *why)
 {
     char quoted[2 * SG_ERROR_MESSAGE_BYTES];
     if (status != SG_WAITING)
-        remember(c, c->change.to.request, status, why);
+        sg_coordinator_change_remember(c, c->change.to.request, status, why);
     sg_coordinator_log(c, SG_LOG_WARN, "not_changed", "hyper=%" PRIu64 " status=%s reason=%s", c->change.number,
                        sg_status_name(status), sg_log_quote(why, quoted, sizeof quoted));
     sg_coordinator_hyper_free(&c->change.to);
@@ -300,22 +294,19 @@ const char *sg_coordinator_change_waiting(const sg_coordinator *c, char out[SG_E
 
 void sg_coordinator_change_enter(sg_coordinator *c)
 {
-    if (c->change.phase == SG_COORDINATOR_CHANGE_BEGINNING) {
+    if (c->change.phase == SG_COORDINATOR_CHANGE_BEGINNING)
         sg_coordinator_hyper_append(c, &c->change.to);
-        c->change.phase = SG_COORDINATOR_CHANGE_SAVING;
-    }
     c->config = sg_coordinator_hyper_config(c);
 }
 
-/* The set that the generation to come has. */
-static const sg_coordinator_hyper *target(const sg_coordinator *c)
+const sg_coordinator_hyper *sg_coordinator_change_target(const sg_coordinator *c)
 {
     return c->change.phase == SG_COORDINATOR_CHANGE_BEGINNING ? &c->change.to : &c->hypers[c->in_force - 1];
 }
 
 bool sg_coordinator_change_fits(const sg_coordinator *c, const char *rule)
 {
-    const sg_coordinator_hyper *hyper = target(c);
+    const sg_coordinator_hyper *hyper = sg_coordinator_change_target(c);
     return hyper->other_rule || strcmp(rule, sg_rule_name(hyper->config->update.rule)) == 0;
 }
 
@@ -326,14 +317,16 @@ void sg_coordinator_change_entered(sg_coordinator *c, const sg_checkpoint_manife
     const bool was_async = manifest != NULL && strcmp(manifest->mode, sg_mode_name(SG_MODE_SYNC)) != 0;
     c->fresh_slots = is_rule && !sg_update_same_slots(rule, c->config->update.rule);
     c->sets_steps = was_async && !sg_coordinator_is_async(c);
-    if (c->change.phase != SG_COORDINATOR_CHANGE_SAVING)
+    if (c->change.phase != SG_COORDINATOR_CHANGE_BEGINNING)
         return;
     sg_coordinator_hyper *hyper = &c->hypers[c->change.number - 1];
     sg_coordinator_hyper_note(c);
     hyper->generation = c->generation;
     hyper->iteration = c->frozen;
     hyper->fresh_slots = c->fresh_slots && sg_update_slots(c->config->update.rule) > 0;
-    c->save.complete = false; /* no step before its first checkpoint */
+    sg_coordinator_log(c, SG_LOG_INFO, "changed", "hyper=%" PRIu64 " generation=%" PRIu64 " iteration=%" PRIu64,
+                       c->change.number, c->generation, c->frozen);
+    c->change = (sg_coordinator_change){.phase = SG_COORDINATOR_CHANGE_NONE};
 }
 
 static void begin_generation(sg_coordinator *c)
@@ -372,39 +365,12 @@ void sg_coordinator_change_tick(sg_coordinator *c)
     sg_coordinator_change_interrupt(c, status, why.message);
 }
 
-/* It is in force, and a ps 0 that is started anew may not know it. */
-static void begun(sg_coordinator *c, sg_status status, const char *message)
-{
-    sg_error why;
-    const uint64_t number = c->change.number;
-    sg_coordinator_log(c, SG_LOG_INFO, "changed", "hyper=%" PRIu64 " generation=%" PRIu64 " iteration=%" PRIu64, number,
-                       c->generation, c->frozen);
-    c->change = (sg_coordinator_change){.phase = SG_COORDINATOR_CHANGE_NONE};
-    if (status == SG_OK)
-        return;
-    status = sg_error_set(&why, status,
-                          "it is in force, in generation %" PRIu64 ", but a ps 0 that is started anew would not know "
-                          "it, because no checkpoint could be made: %s; make one with shardgrad save",
-                          c->generation, message);
-    c->change_unsafe = c->hypers[number - 1].request;
-    remember(c, c->change_unsafe, status, why.message);
-    answer_all(c, number, status, why.message);
-}
-
 void sg_coordinator_change_saved(sg_coordinator *c, sg_status status, const char *message)
 {
     sg_error why;
-    for (size_t i = 0; i < SG_COORDINATOR_CHANGE_RESULTS && status == SG_OK; i++) {
-        if (c->change_unsafe != 0 && c->change_results[i].request == c->change_unsafe)
-            c->change_results[i].request = 0; /* now it would */
-    }
-    if (status == SG_OK)
-        c->change_unsafe = 0;
-    if (c->change.phase == SG_COORDINATOR_CHANGE_SAVING) {
-        begun(c, status, message);
-    } else if (c->change.quiet && status != SG_OK) {
-        status = sg_error_set(&why, status, "nothing is changed, because the checkpoint for it could not be made: %s",
-                              message);
-        sg_coordinator_change_interrupt(c, status, why.message);
-    }
+    if (!c->change.quiet || status == SG_OK)
+        return;
+    status =
+        sg_error_set(&why, status, "nothing is changed, because the checkpoint for it could not be made: %s", message);
+    sg_coordinator_change_interrupt(c, status, why.message);
 }

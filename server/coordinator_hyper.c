@@ -22,11 +22,7 @@ void sg_coordinator_hyper_append(sg_coordinator *c, const sg_coordinator_hyper *
 
 void sg_coordinator_hyper_free(sg_coordinator_hyper *hyper)
 {
-    for (uint32_t k = 0; k < hyper->n_changes; k++) {
-        free(hyper->changes[k].key);
-        free(hyper->changes[k].value);
-    }
-    free(hyper->changes);
+    sg_checkpoint_changes_free(hyper->changes, hyper->n_changes);
     sg_config_destroy(hyper->owned);
     free(hyper->steps);
     *hyper = (sg_coordinator_hyper){0};
@@ -215,6 +211,8 @@ static bool may_begin(sg_coordinator *c, const Shardgrad__V1__SetRequest *reques
     if (change(c, request, changed, &err) != SG_OK || (sg_coordinator_change_needed(c->config, *changed) &&
                                                        sg_coordinator_change_check(c, *changed, &err) != SG_OK)) {
         sg_config_destroy(*changed);
+        if (err.code == SG_STOPPED) /* what was about to end may go on all the same */
+            sg_coordinator_change_remember(c, request->request, err.code, err.message);
         sg_coordinator_fail_error(c, call, &err);
         return false;
     }
@@ -223,16 +221,16 @@ static bool may_begin(sg_coordinator *c, const Shardgrad__V1__SetRequest *reques
 
 void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, void *call)
 {
-    if (c->over) {
-        sg_coordinator_end_answer(c, call, c->n_workers);
-        return;
-    }
     if (sg_coordinator_change_answer_repeat(c, request->request, call))
         return;
     sg_config *changed;
     uint64_t number = find(c, request->request);
     if (number == 0)
         number = sg_coordinator_change_find(c, request->request);
+    if (number == 0 && c->over) {
+        sg_coordinator_fail(c, call, c->end_status, "%s; nothing is changed", c->end_text);
+        return;
+    }
     if (number == 0 && !may_begin(c, request, call, &changed))
         return;
     if (number == 0)
@@ -241,9 +239,23 @@ void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest
         c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_SET, .call = call, .worker = 0, .hyper = number});
 }
 
+/* The job has ended before it was in force. */
+static void fail_ended(sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    const bool is_open = sg_coordinator_change_begins(c);
+    sg_coordinator_fail(c, call->call, c->end_status, "%s; %s", c->end_text,
+                        is_open ? "its change was being recorded: when the job is started again, shardgrad status says "
+                                  "whether it holds"
+                                : "nothing is changed");
+}
+
 bool sg_coordinator_hyper_answer(sg_coordinator *c, const sg_coordinator_parked *call)
 {
-    if (call->hyper > c->in_force || (call->hyper == c->n_hypers && !sg_coordinator_change_is_safe(c)))
+    if (c->over && call->hyper > c->in_force) {
+        fail_ended(c, call);
+        return true;
+    }
+    if (call->hyper > c->in_force || (sg_coordinator_generation_recovers(c) && !c->over))
         return false;
     const sg_coordinator_hyper *hyper = &c->hypers[call->hyper - 1];
     Shardgrad__V1__SetResponse response = SHARDGRAD__V1__SET_RESPONSE__INIT;

@@ -346,10 +346,10 @@ uint64_t sg_coordinator_change_begin(sg_coordinator *c, const sg_coordinator_hyp
 /* The number that the set of this request is to have, which is not in force yet; 0: there is none. */
 uint64_t sg_coordinator_change_find(const sg_coordinator *c, uint64_t request);
 bool sg_coordinator_change_under_way(const sg_coordinator *c);
-/* It is in force for good, or there is none. */
-bool sg_coordinator_change_is_safe(const sg_coordinator *c);
 /* No iteration is begun because of it. */
 bool sg_coordinator_change_halts(const sg_coordinator *c);
+/* The set of hyper-parameters that the generation to come has. */
+const sg_coordinator_hyper *sg_coordinator_change_target(const sg_coordinator *c);
 /* The generation that is about to begin was asked for. */
 bool sg_coordinator_change_begins(const sg_coordinator *c);
 /* And what is to be in its checkpoint is there, or on its way: it is to be cut. */
@@ -361,6 +361,8 @@ bool sg_coordinator_change_opens(const sg_coordinator *c, uint64_t iteration);
 bool sg_coordinator_change_grants(const sg_coordinator *c, uint32_t worker, uint32_t group);
 /* This call is to be asked again soon, because it brings news. */
 bool sg_coordinator_change_hurries(const sg_coordinator *c, const sg_coordinator_parked *call);
+/* The request has failed for good: a late repeat of it must not begin what was refused. */
+void sg_coordinator_change_remember(sg_coordinator *c, uint64_t request, sg_status status, const char *why);
 /* The request has failed before: the same answer again. False: it has not. */
 bool sg_coordinator_change_answer_repeat(sg_coordinator *c, uint64_t request, void *call);
 /* Something came between: if nothing has happened yet, nothing will. `why` is a line. */

@@ -121,7 +121,7 @@ static void begin_incarnation(sg_coordinator_worker *worker)
     free(worker->groups);
     worker->groups = NULL;
     worker->state = SG_COORDINATOR_WORKER_HELLO;
-    worker->declared = worker->given_up = 0;
+    worker->declared = worker->given_up = worker->in_cut = worker->in_newest = 0;
     worker->gives_up = false;
     worker->called = worker->asked = worker->resting = worker->member = worker->told = false;
 }
@@ -424,7 +424,7 @@ static sg_status read_progress(const sg_coordinator *c, const sg_coordinator_wor
 }
 
 /* How far it came, for the last checkpoint: no farther than its tickets. One that rested was taken for one that
- * had finished all: what it had not is news, and what it never began stays counted. */
+ * had finished all. */
 static void note_begun(sg_coordinator *c, uint32_t index, const Shardgrad__V1__LeaveRequest *request)
 {
     sg_coordinator_worker *worker = &c->workers[index];
@@ -437,10 +437,8 @@ static void note_begun(sg_coordinator *c, uint32_t index, const Shardgrad__V1__L
                 begun = progress->begun > progress->pushed ? progress->begun : progress->pushed;
         }
         worker->groups[group].unbegun = worker->groups[group].granted - begun;
-        if (worker->resting) {
-            const uint64_t finished = worker->groups[group].finished;
-            c->save.past += worker->groups[group].unbegun + (begun > finished ? begun - finished : 0);
-        }
+        if (worker->resting && begun > worker->groups[group].finished)
+            worker->in_cut = worker->in_newest = 0;
         sg_coordinator_steps_begun(c, group, index, begun);
     }
 }

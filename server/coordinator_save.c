@@ -39,28 +39,40 @@ static uint64_t n_counted(const sg_coordinator *c, uint32_t index, bool surely)
     return n;
 }
 
-static uint64_t n_counted_by_all(const sg_coordinator *c, bool surely)
+static bool has_news(const sg_coordinator *c, bool surely)
 {
-    uint64_t n = c->save.past;
-    for (uint32_t i = 0; i < c->n_workers; i++)
-        n += n_counted(c, i, surely);
-    return n;
-}
-
-static bool may_have_news(const sg_coordinator *c)
-{
-    return n_counted_by_all(c, false) > c->save.in_newest;
+    if (c->save.past > c->save.past_in_newest)
+        return true;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (n_counted(c, i, surely) > c->workers[i].in_newest)
+            return true;
+    }
+    return false;
 }
 
 void sg_coordinator_save_note_past(sg_coordinator *c, uint32_t worker)
 {
-    c->save.past += n_counted(c, worker, false);
+    c->save.past += n_counted(c, worker, false) > c->workers[worker].in_newest;
+}
+
+static void note_cut(sg_coordinator *c)
+{
+    c->save.past_in_cut = c->save.past;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        c->workers[i].in_cut = n_counted(c, i, true);
+}
+
+static void note_complete(sg_coordinator *c)
+{
+    c->save.past_in_newest = c->save.past_in_cut;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        c->workers[i].in_newest = c->workers[i].in_cut;
 }
 
 /* What was cut at this iteration may lack what was counted since, and another one must have another name. */
 static void make_room(sg_coordinator *c)
 {
-    if (sg_coordinator_is_async(c) && c->save.complete && c->frozen == c->save.iteration && may_have_news(c))
+    if (sg_coordinator_is_async(c) && c->save.complete && c->frozen == c->save.iteration && has_news(c, false))
         c->frozen++;
 }
 
@@ -78,9 +90,9 @@ void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest
     save->mark = save->tried = save->iteration = save->current.iteration;
     save->complete_ms = c->now_ms;
     save->free_ticket_mark = 0;
-    save->past = save->in_cut = save->in_newest = 0;
-    for (uint32_t i = 0; i < c->n_workers; i++) /* those who are there get tickets anew */
-        save->in_newest += sg_coordinator_members_live(&c->workers[i]) ? 0 : n_counted(c, i, false);
+    save->past = save->past_in_cut = save->past_in_newest = 0;
+    for (uint32_t i = 0; i < c->n_workers; i++) /* of those who are there another incarnation begins */
+        c->workers[i].in_cut = c->workers[i].in_newest = n_counted(c, i, false);
     memset(save->asks, 0, sizeof save->asks); /* what they were promised has come to nothing */
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
         c->groups[group].mark = 0;
@@ -186,7 +198,7 @@ static uint64_t next_periodic(const sg_coordinator *c)
 static bool has_all_steps(const sg_coordinator *c)
 {
     if (sg_coordinator_is_async(c)) /* tickets beyond the last step are handed out, too */
-        return c->save.complete && !may_have_news(c);
+        return c->save.complete && !has_news(c, false);
     return c->save.complete && c->save.iteration == sg_coordinator_save_end_iteration(c);
 }
 
@@ -280,17 +292,17 @@ static void note_members(sg_coordinator *c)
 {
     const sg_coordinator_iteration *newest = TAILQ_LAST(&c->iterations, sg_coordinator_iterations);
     c->save.members = (sg_workers){0};
-    sg_workers live = {0};
+    sg_workers joined = {0};
     for (uint32_t i = 0; i < c->n_workers; i++) {
         if (c->workers[i].member)
             sg_workers_add(&c->save.members, i);
-        if (sg_coordinator_members_live(&c->workers[i]))
-            sg_workers_add(&live, i);
+        if (c->workers[i].state == SG_COORDINATOR_WORKER_JOINED)
+            sg_workers_add(&joined, i);
     }
     if (sg_workers_is_empty(&c->save.members) && !c->started) /* all that it begins with are awaited */
         c->save.members = c->awaited;
     if (sg_workers_is_empty(&c->save.members) && c->started) /* none is now, and these are about to be */
-        c->save.members = live;
+        c->save.members = joined;
     if (sg_workers_is_empty(&c->save.members) && newest != NULL) /* all have left */
         c->save.members = newest->members;
 }
@@ -313,8 +325,7 @@ static bool can_cut(sg_coordinator *c)
 {
     if (nobody_goes_on(c))
         know_all(c);
-    if (sg_coordinator_is_async(c) && c->frozen >= c->save.mark &&
-        (c->save.urgent || n_counted_by_all(c, true) > c->save.in_newest)) {
+    if (sg_coordinator_is_async(c) && c->frozen >= c->save.mark && (c->save.urgent || has_news(c, true))) {
         c->save.mark = c->frozen;
         know_all(c);
     }
@@ -345,7 +356,7 @@ static bool cut(sg_coordinator *c)
     save->phase = SG_COORDINATOR_SAVE_CUT;
     save->began_ms = c->now_ms;
     save->tried = save->mark;
-    save->in_cut = n_counted_by_all(c, true);
+    note_cut(c);
     note_members(c);
     save->hyper = c->in_force;
     order_cut(c);
@@ -407,7 +418,7 @@ static void succeed(sg_coordinator *c)
     save->complete = true;
     save->failed = false;
     save->iteration = save->mark;
-    save->in_newest = save->in_cut;
+    note_complete(c);
     save->stored = save->hyper;
     sg_checkpoint_manifest_deinit(&save->newest);
     save->newest = save->writing;

@@ -134,7 +134,7 @@ static void perform(sg_coordinator_service *service, const sg_coordinator_action
         service->options.complete(service->options.user, action->manifest, action->current);
         break;
     case SG_COORDINATOR_RECORD:
-        service->options.record(service->options.user, action->generation, action->own, action->damaged);
+        service->options.record(service->options.user, action);
         break;
     case SG_COORDINATOR_LOG:
         sg_log_event(service->options.log, action->level, action->event, "%s", action->text);

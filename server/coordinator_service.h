@@ -25,8 +25,8 @@ typedef struct sg_coordinator_service_options {
     void (*on_end)(void *user, sg_status status, const char *text);
     /* The checkpoint is to be completed: sg_coordinator_service_written says how it went. On the loop's thread. */
     void (*complete)(void *user, const sg_checkpoint_manifest *manifest, sg_checkpoint_set current);
-    /* SG_COORDINATOR_RECORD; on the loop's thread. */
-    void (*record)(void *user, uint64_t above, uint64_t own, sg_checkpoint_set damaged);
+    /* SG_COORDINATOR_RECORD, which is borrowed; on the loop's thread. */
+    void (*record)(void *user, const sg_coordinator_action *action);
     void *user;
 } sg_coordinator_service_options;
 

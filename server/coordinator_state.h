@@ -171,8 +171,9 @@ typedef struct sg_coordinator_worker {
     uint64_t member_from;
     sg_coordinator_progress *groups; /* [n_groups]; NULL before its first ticket request */
 
-    uint64_t given_up; /* incarnation that was too late, whose heartbeats still keep its lease; 0: none */
-    bool gives_up;     /* it missed a ps and gave this generation up; since when its hello waits: */
+    uint64_t in_cut, in_newest; /* async: of its tickets, how many surely are in the checkpoint under way, the newest */
+    uint64_t given_up;          /* incarnation that was too late, whose heartbeats still keep its lease; 0: none */
+    bool gives_up;              /* it missed a ps and gave this generation up; since when its hello waits: */
     uint64_t gave_up_ms;
     bool returned;          /* it did, was let in again, and has finished no step since */
     uint64_t data_examples; /* in its data set; 0: it did not say */
@@ -287,11 +288,11 @@ typedef struct sg_coordinator_save {
     uint64_t hyper;                  /* number of the set that was in force at its cut */
     uint64_t iteration, complete_ms; /* of the newest complete one; */
     uint64_t stored;                 /* the number of the hyper-parameters that are in it; 0: others */
-    uint64_t past;                   /* async: tickets of incarnations whose index has another now; all tickets that */
-    uint64_t in_cut, in_newest;      /* surely are in the cut under way, in the newest complete one */
-    sg_checkpoint_manifest newest;   /* its own; generation 0: it is of an earlier generation, or there is none */
-    sg_checkpoint_manifest writing;  /* WRITING: what is to be complete */
-    sg_checkpoint_set current;       /* what this generation started from; generation 0: nothing */
+    uint64_t past; /* async: incarnations that were followed by others of their index, and had pushed what the newest */
+    uint64_t past_in_cut, past_in_newest; /* one lacked; of them, those that the cut under way and the newest have */
+    sg_checkpoint_manifest newest;        /* its own; generation 0: it is of an earlier generation, or there is none */
+    sg_checkpoint_manifest writing;       /* WRITING: what is to be complete */
+    sg_checkpoint_set current;            /* what this generation started from; generation 0: nothing */
     uint64_t failed_ms;
     char failure[SG_ERROR_MESSAGE_BYTES];
     sg_coordinator_save_ask asks[SG_COORDINATOR_SAVE_ASKS]; /* a ring */
@@ -331,8 +332,7 @@ typedef struct sg_coordinator_hyper {
 typedef enum sg_coordinator_change_phase {
     SG_COORDINATOR_CHANGE_NONE,
     SG_COORDINATOR_CHANGE_HALTING,   /* no iteration is begun, what was begun closes, a checkpoint is cut */
-    SG_COORDINATOR_CHANGE_BEGINNING, /* the generation that has it is recorded */
-    SG_COORDINATOR_CHANGE_SAVING,    /* it has begun, and hands out nothing before its first checkpoint is complete */
+    SG_COORDINATOR_CHANGE_BEGINNING, /* the generation that has it is being recorded */
 } sg_coordinator_change_phase;
 
 /* Of mode or rule. */
@@ -400,7 +400,6 @@ struct sg_coordinator {
     sg_coordinator_drain drain;
     sg_coordinator_change change;
     sg_coordinator_change_result change_results[SG_COORDINATOR_CHANGE_RESULTS]; /* a ring */
-    uint64_t change_unsafe; /* request of the one that is in force, and in no checkpoint; 0: there is none */
 
     sg_status end_status; /* with which every call is failed once the job is over, STOPPED where it ended well */
     char *end_text;

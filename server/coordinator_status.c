@@ -397,6 +397,8 @@ void sg_coordinator_status_answer(sg_coordinator *c, void *call)
     response.job = c->config->job;
     response.state = c->state;
     response.mode = (Shardgrad__V1__Mode)c->config->update.mode;
+    response.rule = (char *)sg_rule_name(c->config->update.rule);
+    response.hyper = c->in_force;
     response.generation = c->generation;
     response.steps = c->groups[0].next_step;
     response.examples = c->examples;

@@ -51,10 +51,10 @@ static void on_begin(void *user)
     sg_ps_save_give_up(ps->save);
 }
 
-static void record_generation(void *user, uint64_t above, uint64_t own, sg_checkpoint_set damaged)
+static void record_generation(void *user, const sg_coordinator_action *action)
 {
     sg_ps *ps = user;
-    sg_ps_restore_record(ps->restore, above, own, damaged);
+    sg_ps_restore_record(ps->restore, action);
 }
 
 static void on_recorded(void *user, const sg_coordinator_recorded *recorded)

@@ -16,6 +16,8 @@ typedef struct job {
     sg_store_load load;
     uint64_t above, own, generation;
     sg_checkpoint_set set, damaged;
+    sg_checkpoint_change *changes; /* [n_changes] of the generation to be recorded, where own is not 0 */
+    uint32_t n_changes;
     sg_checkpoint_manifest manifest; /* where set.generation is not 0 */
     bool has_manifest;
     sg_status status;
@@ -118,6 +120,32 @@ static void log_unrecorded(const job *j, uint64_t unrecorded)
                     unrecorded, sg_checkpoint_dir(j->restore->options.folder));
 }
 
+/* A generation that began with other settings than its checkpoint has, and left no checkpoint of its own. */
+static sg_status take_recorded_changes(job *j)
+{
+    sg_checkpoint_record newest;
+    sg_status status = sg_checkpoint_newest_record(j->restore->options.folder, &newest, &j->error);
+    if (status != SG_OK)
+        return status;
+    const bool went_on =
+        strcmp(j->restore->options.config->restore, "latest") == 0 || sg_checkpoint_set_equal(newest.restored, j->set);
+    if (newest.n_changes == 0 || newest.generation <= j->set.generation || !went_on) {
+        sg_checkpoint_changes_free(newest.changes, newest.n_changes);
+        return SG_OK;
+    }
+    sg_checkpoint_changes_free(j->manifest.changes, j->manifest.n_changes);
+    j->manifest.changes = newest.changes;
+    j->manifest.n_changes = newest.n_changes;
+    return SG_OK;
+}
+
+static sg_status read_manifest(job *j)
+{
+    sg_status status = sg_checkpoint_read_manifest(j->restore->options.folder, j->set, &j->manifest, &j->error);
+    j->has_manifest = status == SG_OK;
+    return status == SG_OK && j->own == 0 ? take_recorded_changes(j) : status;
+}
+
 static sg_status record(job *j)
 {
     const sg_checkpoint *folder = j->restore->options.folder;
@@ -127,18 +155,21 @@ static sg_status record(job *j)
         status = sg_checkpoint_last_generation(folder, &last, &unrecorded, &j->error);
     if (status == SG_OK)
         status = choose(j);
-    if (status == SG_OK && j->set.generation != 0) {
-        status = sg_checkpoint_read_manifest(folder, j->set, &j->manifest, &j->error);
-        j->has_manifest = status == SG_OK;
-    }
+    if (status == SG_OK && j->set.generation != 0)
+        status = read_manifest(j);
     if (status != SG_OK)
         return status;
     log_unrecorded(j, unrecorded);
     log_others(j);
     j->generation = (last > j->above ? last : j->above) + 1;
+    const bool is_first = j->own == 0;
     return sg_checkpoint_record_create(
         folder,
-        &(sg_checkpoint_record){.generation = j->generation, .life = j->restore->options.life, .restored = j->set},
+        &(sg_checkpoint_record){.generation = j->generation,
+                                .life = j->restore->options.life,
+                                .restored = j->set,
+                                .changes = is_first ? j->manifest.changes : j->changes,
+                                .n_changes = is_first ? j->manifest.n_changes : j->n_changes},
         &j->error);
 }
 
@@ -223,6 +254,7 @@ static void on_done(sg_disk_job *on_disk)
     }
     if (j->has_manifest)
         sg_checkpoint_manifest_deinit(&j->manifest);
+    sg_checkpoint_changes_free(j->changes, j->n_changes);
     free(j);
 }
 
@@ -250,14 +282,16 @@ void sg_ps_restore_load(sg_ps_restore *restore, const sg_store_load *what)
     sg_mailbox_post(restore->options.mailbox, &j->arrived);
 }
 
-void sg_ps_restore_record(sg_ps_restore *restore, uint64_t above, uint64_t own, sg_checkpoint_set damaged)
+void sg_ps_restore_record(sg_ps_restore *restore, const sg_coordinator_action *action)
 {
     job *j = sg_xcalloc(1, sizeof *j);
     j->restore = restore;
     j->records = true;
-    j->above = above;
-    j->own = own;
-    j->damaged = damaged;
+    j->above = action->generation;
+    j->own = action->own;
+    j->damaged = action->damaged;
+    j->changes = sg_checkpoint_changes_copy(action->changes, action->n_changes);
+    j->n_changes = action->n_changes;
     add(j);
 }
 

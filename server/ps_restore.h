@@ -29,9 +29,12 @@ typedef struct sg_ps_restore_options {
 sg_ps_restore *sg_ps_restore_create(const sg_ps_restore_options *options);
 /* The store has been told to load (sg_store_options.on_load). */
 void sg_ps_restore_load(sg_ps_restore *restore, const sg_store_load *load);
-/* Records the generation above `above`, and above all that were recorded; on_recorded follows. own 0: the configuration
- * says what it starts from; otherwise the newest usable checkpoint that is older than `damaged`, where that is one. */
-void sg_ps_restore_record(sg_ps_restore *restore, uint64_t above, uint64_t own, sg_checkpoint_set damaged);
+/* Records the generation above that of the action (SG_COORDINATOR_RECORD), and above all that were recorded;
+ * on_recorded follows. own 0: the configuration says what it starts from; otherwise the newest usable checkpoint that
+ * is older than `damaged`, where that is one. own 0 again: what was changed while the job ran before is what the newest
+ * record says, if that is later than the checkpoint, else what the checkpoint says; the manifest that on_recorded gets
+ * has that. */
+void sg_ps_restore_record(sg_ps_restore *restore, const sg_coordinator_action *action);
 /* No more news; what is under way is given up. */
 void sg_ps_restore_close(sg_ps_restore *restore);
 /* After the jobs. NULL is fine. */

@@ -150,3 +150,28 @@ Test(status_query, where_nobody_answers_it_gives_up_soon)
     cr_assert_not_null(strstr(err.message, s.address), "%s", err.message);
     script_deinit(&s);
 }
+
+Test(status_query, it_knows_whether_a_request_may_have_arrived)
+{
+    static const sg_status answers[] = {SG_STOPPED};
+    script s;
+    script_init(&s, answers, SG_ARRAY_LEN(answers));
+    Shardgrad__V1__SaveRequest request = SHARDGRAD__V1__SAVE_REQUEST__INIT;
+    request.id = 42;
+    ProtobufCMessage *reply = NULL;
+    sg_status_query *query = sg_status_query_create(s.config, s.address, SG_ROLE_ADMIN);
+    cr_assert_not(sg_status_query_may_have_arrived(query));
+    cr_assert_eq(sg_status_query_call(query, SAVE, &request.base, &shardgrad__v1__save_response__descriptor, 20000,
+                                      &reply, NULL),
+                 SG_STOPPED);
+    cr_assert(sg_status_query_may_have_arrived(query));
+    sg_status_query_destroy(query);
+    server_end(&s);
+    query = sg_status_query_create(s.config, s.address, SG_ROLE_ADMIN);
+    cr_assert_neq(sg_status_query_call(query, SAVE, &request.base, &shardgrad__v1__save_response__descriptor, 20000,
+                                       &reply, NULL),
+                  SG_OK);
+    cr_assert_not(sg_status_query_may_have_arrived(query), "nobody was there");
+    sg_status_query_destroy(query);
+    script_deinit(&s);
+}

@@ -42,7 +42,7 @@ static void write_set(uint64_t iteration, uint64_t generation, uint32_t n_ps)
 static void begin_generation(uint64_t generation, uint64_t life, sg_checkpoint_set restored)
 {
     sg_error err = {0};
-    sg_checkpoint_record record = {generation, life, restored};
+    sg_checkpoint_record record = {.generation = generation, .life = life, .restored = restored};
     cr_assert_eq(sg_checkpoint_record_create(folder, &record, &err), SG_OK, "%s", err.message);
 }
 
@@ -169,9 +169,39 @@ Test(checkpoint, of_many_that_can_be_used_the_newest_are_named_whole)
     cr_assert_eq(n_named + n_more, 20, "%s", err.message);
 }
 
+Test(checkpoint, the_newest_record_says_what_was_changed)
+{
+    sg_checkpoint_change changes[] = {{(char *)"update.mode", (char *)"async"},
+                                      {(char *)"update.rule", (char *)"adam"}};
+    sg_checkpoint_record first = {.generation = 1, .life = 5},
+                         second = {.generation = 2,
+                                   .life = 5,
+                                   .restored = {100, 1},
+                                   .changes = changes,
+                                   .n_changes = 2},
+                         found;
+    cr_assert_eq(sg_checkpoint_newest_record(folder, &found, NULL), SG_OK);
+    cr_assert_eq(found.generation, 0);
+    cr_assert_eq(sg_checkpoint_record_create(folder, &first, NULL), SG_OK);
+    cr_assert_eq(sg_checkpoint_newest_record(folder, &found, NULL), SG_OK);
+    cr_assert_eq(found.generation, 1);
+    cr_assert_eq(found.n_changes, 0);
+    sg_checkpoint_changes_free(found.changes, found.n_changes);
+    cr_assert_eq(sg_checkpoint_record_create(folder, &second, NULL), SG_OK);
+    cr_assert_eq(sg_checkpoint_newest_record(folder, &found, NULL), SG_OK);
+    cr_assert_eq(found.generation, 2);
+    cr_assert_eq(found.restored.iteration, 100);
+    cr_assert_eq(found.n_changes, 2);
+    cr_assert_str_eq(found.changes[1].key, "update.rule");
+    cr_assert_str_eq(found.changes[1].value, "adam");
+    sg_checkpoint_changes_free(found.changes, found.n_changes);
+}
+
 Test(checkpoint, a_record_is_made_once_and_a_second_coordinator_is_superseded)
 {
-    sg_checkpoint_record mine = {2, 5, {100, 1}}, other = {2, 6, {100, 1}}, earlier = {1, 5, {0}};
+    sg_checkpoint_record mine = {.generation = 2, .life = 5, .restored = {100, 1}},
+                         other = {.generation = 2, .life = 6, .restored = {100, 1}},
+                         earlier = {.generation = 1, .life = 5};
     uint64_t highest;
     sg_error err;
     cr_assert_eq(sg_checkpoint_recorded(folder, &highest, NULL), SG_OK);

@@ -24,7 +24,7 @@ typedef struct told {
 static bool begin_generation(const sg_checkpoint *folder, told *t, uint64_t generation, sg_checkpoint_set restored,
                              sg_error *err)
 {
-    sg_checkpoint_record record = {generation, generation + 4, restored};
+    sg_checkpoint_record record = {.generation = generation, .life = generation + 4, .restored = restored};
     if (sg_checkpoint_record_create(folder, &record, err) != SG_OK)
         return false;
     t->generation = generation;

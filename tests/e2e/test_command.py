@@ -79,6 +79,14 @@ def commands_list_the_flags_that_they_use(case):
     for process in asking:
         contains(process.expect(69).err,
                  "no answer from the coordinator: the job does not run, or it was started with --run-dir", f"{process.argv}")
+    case.shardgrad("run", config)
+    for words in (["status"], ["save"], ["set", "update.learning_rate=0.1"]):
+        contains(case.shardgrad(*words, config, code=69).err,
+                 f"no answer from the coordinator: the job of the run directory {case.dir}/run has trained to its end",
+                 f"{words} after its end")
+    os.remove(f"{case.dir}/run/summary.json")
+    contains(case.shardgrad("status", config, code=69).err, r"does not run now.*its ps 0 logged last: \S+Z INFO ps-0 \w+",
+             "status of one that was stopped")
     tokens = f"{case.dir}/tokens"
     with open(tokens, "w") as f:
         f.write("observer: 0123456789abcdef\n")

@@ -101,6 +101,11 @@ static void note(rig *r, sg_coordinator_action *action)
         cr_assert_not(r->record_due, "two generations begin at once");
         r->record_due = true;
         r->damaged = action->damaged;
+        sg_checkpoint_changes_free(r->record_changes, r->n_record_changes);
+        r->record_changes = action->changes;
+        r->n_record_changes = action->n_changes;
+        action->changes = NULL;
+        action->n_changes = 0;
         break;
     case SG_COORDINATOR_LOG:
         note_log(r, action);
@@ -173,6 +178,7 @@ void rig_deinit(rig *r)
     for (size_t i = 0; i < r->n_calls; i++)
         free(r->calls[i]);
     sg_checkpoint_manifest_deinit(&r->manifest);
+    sg_checkpoint_changes_free(r->record_changes, r->n_record_changes);
     free(r->bodies);
     free(r->calls);
     free(r->log);

@@ -36,8 +36,10 @@ typedef struct rig {
     bool record_due;                                          /* a generation is to be recorded: done at once, */
     bool keeps_records;                                       /* or by rig_record */
     sg_checkpoint_set damaged;                                /* than which it is to be older */
-    uint64_t n_recorded;                                      /* generations */
-    const sg_checkpoint_manifest *newest;                     /* what the next one starts from; NULL: nothing */
+    sg_checkpoint_change *record_changes;                     /* [n_record_changes] that it is to have */
+    uint32_t n_record_changes;
+    uint64_t n_recorded;                  /* generations */
+    const sg_checkpoint_manifest *newest; /* what the next one starts from; NULL: nothing */
     unsigned n_ends;
     sg_status end_status;
     char end_text[SG_ERROR_MESSAGE_BYTES];

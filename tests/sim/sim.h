@@ -52,6 +52,7 @@ typedef struct sg_store sg_store;
 typedef struct sg_store_cut sg_store_cut;
 typedef struct sg_store_load sg_store_load;
 typedef struct sg_coordinator sg_coordinator;
+typedef struct sg_coordinator_action sg_coordinator_action;
 
 /* --- scenario --------------------------------------------------------------------------------------------------- */
 
@@ -99,7 +100,6 @@ typedef struct sim_change {
     bool rule;
     bool sent, answered; /* so: */
     sg_status status;
-    bool unsafe; /* it is in force, and no checkpoint has it yet */
 } sim_change;
 
 /* The first six lines, and `backup`: of the generation that the oracle looks at. */
@@ -299,12 +299,11 @@ struct sim {
     uint64_t set_iteration;
     const sim_set *newest_set;
     sg_checkpoint_manifest newest_manifest; /* of it */
+    sg_checkpoint_record record, recording; /* the newest, and that under way: what they say of changes */
     uint64_t pending_number;
     sg_checkpoint_manifest *pending_manifest;
-    uint64_t generation; /* that the oracle looks at: the newest that is recorded */
-    uint64_t
-        settled_generation; /* the newest that a change was answered with, and its mode; at first that of the file */
-    sg_mode settled_mode;
+    uint64_t generation;   /* that the oracle looks at: the newest that is recorded */
+    sg_mode settled_mode;  /* of the newest generation; at first that of the file */
     uint32_t n_changed;    /* generations that began with a change */
     uint32_t n_to_recover; /* ps that are to be started anew */
     uint32_t n_sets;
@@ -347,7 +346,7 @@ void sim_ps_end(sim *s, sim_ps *ps, sg_status status, const char *text, uint64_t
 
 void sim_save_cut(void *ps, const sg_store_cut *cut, sg_status status, const char *message);
 void sim_save_complete(sim *s, sim_ps *ps, const sg_checkpoint_manifest *manifest);
-void sim_save_record(sim *s, sim_ps *ps);
+void sim_save_record(sim *s, sim_ps *ps, const sg_coordinator_action *action);
 void sim_save_load(void *ps, const sg_store_load *load);
 void sim_save_deinit(sim *s);
 void sim_save_ticket(sim *s);

@@ -1,6 +1,6 @@
 /* tests/sim/sim_change.c - an admin who changes mode or rule while the job trains, and what must hold of it: nothing
- * that was counted is lost with the change, no generation has a mode that nobody asked for, and what was answered holds
- * for every generation that follows, whatever is lost and started anew. */
+ * that was counted is lost with the change, no generation has a mode that nobody asked for, and what a generation was
+ * recorded with holds for every one that follows, answered or not, whatever is lost and started anew. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -89,14 +89,6 @@ static bool is_asked_again(sg_status status)
     return status == SG_UNAVAILABLE || status == SG_TIMEOUT || status == SG_WAITING || status == SG_NOT_READY;
 }
 
-static void settle(sim *s, sim_change *change, const Shardgrad__V1__SetResponse *response)
-{
-    if (response->generation == 0 || response->generation <= s->settled_generation)
-        return;
-    s->settled_generation = response->generation;
-    s->settled_mode = change->mode;
-}
-
 void sim_change_answered(sim *s, const sim_call *call, sg_status status, const char *text,
                          const ProtobufCMessage *reply)
 {
@@ -108,9 +100,8 @@ void sim_change_answered(sim *s, const sim_call *call, sg_status status, const c
     }
     change->answered = true;
     change->status = status;
-    change->unsafe = status != SG_OK && strstr(text, "it is in force") != NULL;
-    if (status == SG_OK)
-        settle(s, change, (const Shardgrad__V1__SetResponse *)reply);
+    if (status == SG_OK && ((const Shardgrad__V1__SetResponse *)reply)->generation > s->generation)
+        sim_fail(s, "a change is said to be in force in a generation that has not begun");
     if (status == SG_CONFIG && !may_be_refused(s, change))
         sim_fail(s, "a change was refused: %s", text);
 }
@@ -146,7 +137,7 @@ static bool is_asked_for(const sim *s, sg_mode mode)
 {
     for (uint32_t i = 0; i < s->scenario.n_changes; i++) {
         const sim_change *change = &s->scenario.changes[i];
-        if (change->sent && (!change->answered || change->unsafe) && change->mode == mode)
+        if (change->sent && !change->answered && change->mode == mode)
             return true;
     }
     return mode == s->settled_mode;
@@ -158,6 +149,7 @@ void sim_change_entered(sim *s, const sg_config *config)
     const sg_mode mode = config->update.mode;
     if (!is_asked_for(s, mode))
         sim_fail(s, "generation %" PRIu64 " has mode %s, which nobody asked for", s->generation, sg_mode_name(mode));
+    s->settled_mode = mode; /* whether its change was answered or not */
     scenario->async = mode != SG_MODE_SYNC;
     scenario->ssp = mode == SG_MODE_SSP;
     scenario->staleness = scenario->ssp ? config->update.staleness : 0;

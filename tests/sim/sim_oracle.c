@@ -246,9 +246,12 @@ void sim_oracle_ordered(sim *s, uint32_t ps, const Shardgrad__V1__OrderRequest *
     }
 }
 
-/* A worker says goodbye only when all that it pushed is acknowledged. */
+/* A worker says goodbye only when all that it pushed is acknowledged; of what came after the end of its generation
+ * nobody has kept account. */
 void sim_oracle_left(sim *s, uint64_t incarnation)
 {
+    if (incarnation >> 32 != s->generation)
+        return;
     for (uint32_t i = 0; i < s->scenario.n_faults; i++) {
         if (s->scenario.faults[i].happened)
             return; /* what a ps took with it is not acknowledged any more */

@@ -119,7 +119,7 @@ void sim_ps_drain(sim *s, sim_ps *ps)
             sim_save_complete(s, ps, action.manifest);
             break;
         case SG_COORDINATOR_RECORD:
-            sim_save_record(s, ps);
+            sim_save_record(s, ps, &action);
             break;
         case SG_COORDINATOR_LOG:
             sim_trace(s, "coordinator: %s %s", action.event, action.text);

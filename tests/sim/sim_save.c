@@ -224,13 +224,41 @@ void sim_save_judge(sim *s)
 
 /* --- generations -------------------------------------------------------------------------------------------------- */
 
+/* What a coordinator that was started anew goes on with: where the newest record is later than the checkpoint it says
+ * by what the job differs from the cluster file. */
+static sg_checkpoint_manifest manifest_for(sim *s, bool is_new)
+{
+    sg_checkpoint_manifest from = s->newest_manifest;
+    if (is_new && s->record.n_changes > 0 && s->record.generation > from.set.generation) {
+        from.changes = s->record.changes;
+        from.n_changes = s->record.n_changes;
+    }
+    return from;
+}
+
+/* The record is on the disk. */
+static void note_record(sim *s, const sg_checkpoint_manifest *from, bool is_new)
+{
+    const sg_checkpoint_change *changes = is_new ? (from == NULL ? NULL : from->changes) : s->recording.changes;
+    const uint32_t n = is_new ? (from == NULL ? 0 : from->n_changes) : s->recording.n_changes;
+    s->record.generation = s->n_generations;
+    if (changes != NULL && changes == s->record.changes)
+        return; /* as in the record before */
+    sg_checkpoint_change *copy = sg_checkpoint_changes_copy(changes, n);
+    sg_checkpoint_changes_free(s->record.changes, s->record.n_changes);
+    s->record = (sg_checkpoint_record){.generation = s->n_generations, .changes = copy, .n_changes = n};
+}
+
 static void on_record_written(sim *s, const sim_event *event)
 {
     sim_ps *ps = event->subject;
     if (!ps->running || ps->life != event->number || ps->ended || sim_ps_put_off(s, ps, event))
         return;
-    const sg_checkpoint_manifest *from = s->has_set ? &s->newest_manifest : NULL;
+    const bool is_new = s->recording.generation == 0;
+    const sg_checkpoint_manifest manifest = s->has_set ? manifest_for(s, is_new) : (sg_checkpoint_manifest){0},
+                                 *from = s->has_set ? &manifest : NULL;
     s->n_generations++;
+    note_record(s, from, is_new);
     sim_trace(s, "generation %" PRIu64 " begins at %" PRIu64, s->n_generations, from == NULL ? 0 : from->set.iteration);
     if (sim_ps_changes(ps))
         sim_change_begins(s, from, s->newest_set);
@@ -242,8 +270,12 @@ static void on_record_written(sim *s, const sim_event *event)
     sim_ps_drain(s, ps);
 }
 
-void sim_save_record(sim *s, sim_ps *ps)
+void sim_save_record(sim *s, sim_ps *ps, const sg_coordinator_action *action)
 {
+    sg_checkpoint_changes_free(s->recording.changes, s->recording.n_changes);
+    s->recording = (sg_checkpoint_record){.generation = action->own,
+                                          .changes = sg_checkpoint_changes_copy(action->changes, action->n_changes),
+                                          .n_changes = action->n_changes};
     sim_at(s, s->now_ms + sim_below(s, WRITE_MS), on_record_written, ps, ps->life);
 }
 
@@ -292,6 +324,8 @@ void sim_save_load(void *user, const sg_store_load *load)
 void sim_save_deinit(sim *s)
 {
     sg_checkpoint_manifest_deinit(&s->newest_manifest);
+    sg_checkpoint_changes_free(s->record.changes, s->record.n_changes);
+    sg_checkpoint_changes_free(s->recording.changes, s->recording.n_changes);
     if (s->pending_manifest != NULL)
         sg_checkpoint_manifest_deinit(s->pending_manifest);
     free(s->pending_manifest);

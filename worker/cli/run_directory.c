@@ -98,6 +98,37 @@ bool sg_run_directory_has_result(const char *run_dir)
     return has;
 }
 
+/* The last line of a log, or "". */
+static void read_last_line(const char *path, char *out, size_t out_bytes)
+{
+    FILE *file = fopen(path, "re");
+    out[0] = '\0';
+    while (file != NULL && fgets(out, (int)out_bytes, file) != NULL)
+        ;
+    if (file != NULL)
+        fclose(file);
+    out[strcspn(out, "\n")] = '\0';
+}
+
+bool sg_run_directory_describe(const char *run_dir, char *out, size_t out_bytes)
+{
+    char last[256];
+    char *log = sg_xprintf("%s/log/ps-0.log", run_dir);
+    read_last_line(log, last, sizeof(last));
+    free(log);
+    if (sg_run_directory_has_result(run_dir))
+        snprintf(out, out_bytes,
+                 "the job of the run directory %s has trained to its end: its result is in summary.json", run_dir);
+    else if (last[0] != '\0')
+        snprintf(out, out_bytes,
+                 "the job of the run directory %s does not run now, or is about to begin or end; its ps 0 logged last: "
+                 "%s",
+                 run_dir, last);
+    else
+        return false;
+    return true;
+}
+
 /* The loss in words. */
 static void describe_loss(const sg_summary *s, char *out, size_t out_bytes)
 {

@@ -13,6 +13,10 @@ SG_MUST_USE sg_status sg_run_directory_open(const char *run_dir, int *lock_fd, s
 /* Whether this run has left its summary: worker 0 has done its last step. */
 bool sg_run_directory_has_result(const char *run_dir);
 
+/* What the run directory tells of a job that does not answer, in a line of words without an end: it has ended, or what
+ * its ps 0 logged last. False: no job was ever started there by `shardgrad run`. */
+bool sg_run_directory_describe(const char *run_dir, char *out, size_t out_bytes);
+
 /* Prints the summary that a run left, for people, to standard output; then to standard error, if gradients were left
  * out, how many and what to do. Errors: NOT_FOUND, DATA; NON_FINITE: all was printed, but the training diverged. */
 SG_MUST_USE sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err);

@@ -9,7 +9,7 @@
 #include "worker/cli/commands.h"
 #include "worker/cli/status_query.h"
 
-#define WAIT_MS 120000u /* steps that were begun may have to close, and two checkpoints be made */
+#define WAIT_MS 120000u /* steps that were begun may have to close, and a checkpoint be made */
 
 /* `settings` as KEY=VALUE; the keys are freed by the caller. */
 static void fill(const sg_arguments *a, char *keys[], Shardgrad__V1__Setting settings[], Shardgrad__V1__Setting *list[])
@@ -45,6 +45,18 @@ static void tell(const char *text)
     fprintf(stderr, "shardgrad set: %s\n", text);
 }
 
+/* It may have been in time, though its answer was not. */
+static sg_status explain(sg_status status, sg_error *err)
+{
+    const sg_error why = *err;
+    if (status != SG_UNAVAILABLE && status != SG_TIMEOUT && status != SG_NOT_READY)
+        return status;
+    return sg_error_set(err, status,
+                        "whether it holds now is not known: shardgrad status shows mode, rule and the number of the "
+                        "set, once the job runs again; %s",
+                        why.message);
+}
+
 /* The same request until it is answered: it changes things once. */
 static sg_status set(const sg_arguments *a, sg_status_query *query, sg_error *err)
 {
@@ -62,7 +74,7 @@ static sg_status set(const sg_arguments *a, sg_status_query *query, sg_error *er
     for (size_t i = 0; i < a->n_settings; i++)
         free(keys[i]);
     if (status != SG_OK)
-        return status;
+        return sg_status_query_may_have_arrived(query) ? explain(status, err) : status;
     print((const Shardgrad__V1__SetResponse *)reply);
     protobuf_c_message_free_unpacked(reply, NULL);
     return SG_OK;
@@ -84,8 +96,9 @@ int sg_set_main(int argc, char **argv)
             "and, where the job makes checkpoints, its mode and rule:\n"
             "  update.mode  update.staleness  update.backup_workers  update.rule\n"
             "Steps that were begun close then, a checkpoint is cut, and all go on from it in a new generation; slots\n"
-            "that mean nothing to the new rule begin at zero. What was set is stored in the\n"
-            "next checkpoint, and holds when the job goes on from there; until then ps 0 alone remembers it.",
+            "that mean nothing to the new rule begin at zero. Mode and rule hold from then on, also for a job that is\n"
+            "started again. What else was set is stored in the next checkpoint, and holds when the job goes on from\n"
+            "there; until then ps 0 alone remembers it.",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
         .flags_help = SG_ARGUMENTS_FLAGS_OF_A_JOB,

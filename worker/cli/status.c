@@ -21,6 +21,10 @@ static const char *state_name(Shardgrad__V1__JobState state)
         return "initializing";
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING:
         return "running";
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RECOVERING:
+        return "recovering";
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING:
+        return "restoring";
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING:
         return "draining";
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_DONE:
@@ -109,9 +113,10 @@ static void print_evaluation(const Shardgrad__V1__Evaluation *evaluation)
 
 static void print_status(const Shardgrad__V1__StatusResponse *response)
 {
-    printf("job %s: %s, %s, generation %" PRIu64 ", %" PRIu64 " steps handed out, %" PRIu64 " examples\n",
+    printf("job %s: %s, %s, generation %" PRIu64 ", rule %s, hyper-parameter set %" PRIu64 ", %" PRIu64
+           " steps handed out, %" PRIu64 " examples\n",
            response->job, state_name(response->state), sg_mode_name((sg_mode)response->mode), response->generation,
-           response->steps, response->examples);
+           or_dash(response->rule), response->hyper, response->steps, response->examples);
     if (response->checkpoint != NULL)
         print_checkpoint(response->checkpoint);
     if (response->n_evaluations > 0)

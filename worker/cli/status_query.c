@@ -10,6 +10,7 @@
 #include "common/address.h"
 #include "common/clock.h"
 #include "common/rpc_client.h"
+#include "worker/cli/run_directory.h"
 
 /* Beyond park_ms, within which a good coordinator answers. */
 #define ANSWER_MS 10000u
@@ -28,6 +29,7 @@ struct sg_status_query {
     sg_security *security;
     sg_rpc_client *client;   /* NULL until it is asked for the first time */
     sg_rpc_channel *channel; /* NULL until the address is known */
+    bool may_have_arrived;   /* a request has, for all that is known */
     /* guarded by mutex: the outcome of the call under way */
     pthread_mutex_t mutex;
     pthread_cond_t finished;
@@ -98,10 +100,14 @@ static sg_status find_channel(sg_status_query *query, sg_error *err)
         snprintf(address, sizeof(address), "%s", query->coordinator);
     else if (status == SG_OK)
         status = sg_address_find(query->config, 0, address, err);
-    if (status == SG_NOT_READY)
+    if (status == SG_NOT_READY) {
+        char known[SG_ERROR_MESSAGE_BYTES];
+        if (err != NULL && sg_run_directory_describe(query->config->run_dir, known, sizeof(known)))
+            return sg_error_set(err, status, "no answer from the coordinator: %s", known);
         return sg_error_prefix(err, status,
                                "no answer from the coordinator: the job does not run, or it was started with --run-dir "
                                "DIR (give it, too) or from another folder");
+    }
     if (status != SG_OK)
         return status;
     if (query->channel == NULL || strcmp(sg_rpc_channel_address(query->channel), address) != 0)
@@ -133,11 +139,14 @@ static void take_reply(void *user, sg_status status, const sg_error *error, cons
 
 static sg_status explain(const sg_status_query *query, sg_error *err)
 {
+    char known[SG_ERROR_MESSAGE_BYTES] = "";
     const char *address = sg_rpc_channel_address(query->channel), *text = query->error.message;
     const bool is_whose = strncmp(text, address, strlen(address)) == 0; /* the transport has said it */
     const bool nobody = query->status == SG_UNAVAILABLE || query->status == SG_TIMEOUT;
-    return sg_error_set(err, query->status, "%s%s%s%s", nobody ? "no answer from the coordinator: " : "",
-                        is_whose ? "" : address, is_whose ? "" : ": ", text);
+    if (nobody && query->coordinator == NULL && err != NULL)
+        sg_run_directory_describe(query->config->run_dir, known, sizeof(known));
+    return sg_error_set(err, query->status, "%s%s%s%s%s%s", nobody ? "no answer from the coordinator: " : "",
+                        is_whose ? "" : address, is_whose ? "" : ": ", text, known[0] != '\0' ? "; " : "", known);
 }
 
 sg_status sg_status_query_call(sg_status_query *query, const char *method, const ProtobufCMessage *request,
@@ -159,6 +168,8 @@ sg_status sg_status_query_call(sg_status_query *query, const char *method, const
         pthread_cond_wait(&query->finished, &query->mutex);
     pthread_mutex_unlock(&query->mutex);
     sg_rpc_pending_release(pending);
+    query->may_have_arrived |=
+        query->status != SG_UNAVAILABLE || strstr(query->error.message, "connection refused") == NULL;
     if (query->status != SG_OK)
         return explain(query, err);
     *reply = query->reply;
@@ -209,6 +220,11 @@ sg_status sg_status_query_call_until(sg_status_query *query, const char *method,
         }
         rest(status == SG_WAITING ? WAITING_PAUSE_MS : SILENCE_PAUSE_MS);
     }
+}
+
+bool sg_status_query_may_have_arrived(const sg_status_query *query)
+{
+    return query->may_have_arrived;
 }
 
 sg_status sg_status_query_ask(sg_status_query *query, uint64_t timeout_ms, Shardgrad__V1__StatusResponse **response,

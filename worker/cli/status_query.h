@@ -35,6 +35,10 @@ SG_MUST_USE sg_status sg_status_query_call(sg_status_query *query, const char *m
                                            const ProtobufCMessageDescriptor *type, uint64_t timeout_ms,
                                            ProtobufCMessage **reply, sg_error *err);
 
+/* Whether a request of this query may have reached the coordinator, so that what it asked for may have come about
+ * though no answer did. */
+bool sg_status_query_may_have_arrived(const sg_status_query *query);
+
 /* The same until it is answered, for a request that says who it is, so that a repeat counts once: again at once where
  * the coordinator says for whom it waits (`waiting`, which may be NULL, is called with its words whenever they change),
  * after a moment where the answer was lost or nobody is there. Gives up where nobody has answered for some seconds

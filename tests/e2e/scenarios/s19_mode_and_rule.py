@@ -107,6 +107,27 @@ def what_was_changed_holds_when_the_job_is_started_again_from_the_same_file(case
 
 
 @scenario
+def what_was_changed_holds_though_all_ps_were_killed_before_any_checkpoint_had_it(case):
+    config = cluster(case, restarts="0", update__rule="momentum")
+    run = begin(case, config)
+    generation, iteration = change(case, config, "update.mode=async", "update.rule=nesterov")
+    pids = case.watch_children(run, 4)
+    os.kill(run.popen.pid, signal.SIGSTOP)
+    for pid in pids[:2]:
+        os.kill(pid, signal.SIGKILL)
+    os.kill(run.popen.pid, signal.SIGCONT)
+    check(run.wait() != 0, "it cannot go on")
+    equal(glob.glob(f"{case.dir}/kept/step-*-g{generation}"), [], "checkpoints that have the change")
+    run = case.start("shardgrad", "run", config)
+    wait_until(lambda: run.popen.poll() is not None or "restored iteration" in run.err and
+               "started workers=2" in log_of(case, "ps-0"), "the job to go on")
+    contains(run.err, f"restored iteration {iteration} ", "from where")
+    contains(log_of(case, "ps-0"), "set_again .*key=update.rule value=nesterov", "what holds again")
+    equal(facts(case, config)["mode"], "async", "mode")
+    run.end_within(10, signal.SIGINT, 130)
+
+
+@scenario
 def what_cannot_be_changed_is_refused_in_one_line(case):
     config = case.config(ps=("127.0.0.1:0",), workers=1, train__steps=str(STEPS), linger="true")
     ps = case.ps(config, 0)
