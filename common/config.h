@@ -63,6 +63,8 @@ typedef struct sg_config {
         uint64_t backup_workers; /* 0: of sync */
         sg_rule rule;            /* sgd */
         double learning_rate, momentum, beta1, beta2, epsilon, weight_decay;
+        double trust;             /* 0.001: of lars */
+        double clip_global_norm;  /* 0: gradients are not clipped */
         sg_schedule schedule;     /* constant */
         uint64_t base_batch;      /* 0: learning_rate is that of train.batch */
         uint64_t warmup_steps;    /* 0: linear from learning_rate / warmup_steps */

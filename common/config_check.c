@@ -154,12 +154,36 @@ static sg_status check_sizes(const check *in)
     return status;
 }
 
+/* What needs the norm of a whole gradient. In async a gradient is applied slice by slice, as it comes. */
+static sg_status check_norms(const check *in)
+{
+    const sg_config *config = in->config;
+    const sg_rule rule = config->update.rule;
+    const bool clips = config->update.clip_global_norm > 0;
+    if (config->update.mode != SG_MODE_SYNC && (rule == SG_RULE_LARS || rule == SG_RULE_LAMB))
+        return fault_of(in, later(in, "update.rule", "update.mode"),
+                        "rule lars or lamb needs norms of whole variables, which only sync has: set update.mode to "
+                        "sync, or another rule");
+    if (config->update.mode != SG_MODE_SYNC && clips)
+        return fault_of(in, later(in, "update.clip_global_norm", "update.mode"),
+                        "clip_global_norm needs the norm of a whole gradient, which only sync has: set update.mode to "
+                        "sync, or clip_global_norm to 0");
+    if (clips && (rule == SG_RULE_LAMB || rule == SG_RULE_AVERAGE))
+        return fault_of(in, later(in, "update.clip_global_norm", "update.rule"),
+                        "clip_global_norm is not for rule lamb, which scales each step itself, nor for average, which "
+                        "has no gradients: set it to 0");
+    return SG_OK;
+}
+
 static sg_status check_update(const check *in)
 {
     const sg_config *config = in->config;
     if (config->update.rule == SG_RULE_NESTEROV && config->update.momentum <= 0)
         return fault_of(in, later(in, "update.momentum", "update.rule"),
                         "rule is nesterov and momentum is 0, wanted a momentum above 0, such as 0.9");
+    sg_status status = check_norms(in);
+    if (status != SG_OK)
+        return status;
     if (config->update.schedule != SG_SCHEDULE_CONSTANT && config->update.decay_steps == 0)
         return fault_of(in, later(in, "update.decay_steps", "update.schedule"),
                         "schedule is not constant and decay_steps is 0, wanted at least 1: set update.decay_steps");

@@ -15,10 +15,17 @@
 
 static const sg_config_choice modes[] = {
     {"sync", SG_MODE_SYNC}, {"async", SG_MODE_ASYNC}, {"ssp", SG_MODE_SSP}, {NULL, 0}};
-static const sg_config_choice rules[] = {
-    {"sgd", SG_RULE_SGD},         {"momentum", SG_RULE_MOMENTUM}, {"nesterov", SG_RULE_NESTEROV},
-    {"adagrad", SG_RULE_ADAGRAD}, {"rmsprop", SG_RULE_RMSPROP},   {"adam", SG_RULE_ADAM},
-    {"adamw", SG_RULE_ADAMW},     {"average", SG_RULE_AVERAGE},   {NULL, 0}};
+static const sg_config_choice rules[] = {{"sgd", SG_RULE_SGD},
+                                         {"momentum", SG_RULE_MOMENTUM},
+                                         {"nesterov", SG_RULE_NESTEROV},
+                                         {"adagrad", SG_RULE_ADAGRAD},
+                                         {"rmsprop", SG_RULE_RMSPROP},
+                                         {"adam", SG_RULE_ADAM},
+                                         {"adamw", SG_RULE_ADAMW},
+                                         {"average", SG_RULE_AVERAGE},
+                                         {"lars", SG_RULE_LARS},
+                                         {"lamb", SG_RULE_LAMB},
+                                         {NULL, 0}};
 static const sg_config_choice schedules[] = {
     {"constant", SG_SCHEDULE_CONSTANT}, {"step", SG_SCHEDULE_STEP}, {"cosine", SG_SCHEDULE_COSINE}, {NULL, 0}};
 static const sg_config_choice formats[] = {{"idx", SG_DATA_IDX},
@@ -99,15 +106,19 @@ static const sg_config_option options[] = {
     {"update.base_batch", SG_CONFIG_COUNT, AT(update.base_batch), "0", 0, 1u << 24, .shared = true,
      .help = "learning_rate is that of a batch of so many, and grows with train.batch in proportion; 0: it does not"},
     {"update.momentum", SG_CONFIG_REAL, AT(update.momentum), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
-     .help = "of momentum and nesterov"},
+     .help = "of momentum, nesterov and lars"},
     {"update.beta1", SG_CONFIG_REAL, AT(update.beta1), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
-     .help = "of adam and adamw: decay of the mean of gradients"},
+     .help = "of adam, adamw, lamb: decay of the mean of gradients"},
     {"update.beta2", SG_CONFIG_REAL, AT(update.beta2), "0.999", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
-     .help = "of adam, adamw, rmsprop (its alpha): decay of the mean of their squares"},
+     .help = "of adam, adamw, lamb, rmsprop (its alpha): decay of the mean of their squares"},
     {"update.epsilon", SG_CONFIG_REAL, AT(update.epsilon), "1e-08", .low = 0, .high = 1, .above_low = true, .shared = true, .changes = true,
-     .help = "of adam, adamw, rmsprop, adagrad: added to the root"},
+     .help = "of adam, adamw, lamb, rmsprop, adagrad: added to the root"},
     {"update.weight_decay", SG_CONFIG_REAL, AT(update.weight_decay), "0", .low = 0, .high = MAX_FACTOR, .shared = true, .changes = true,
      .help = "times the value is added to the gradient; adamw: times the learning rate of the value is taken from it"},
+    {"update.trust", SG_CONFIG_REAL, AT(update.trust), "0.001", .low = 0, .high = 1, .above_low = true, .shared = true, .changes = true,
+     .help = "of lars: how large a step is beside the norm of its variable"},
+    {"update.clip_global_norm", SG_CONFIG_REAL, AT(update.clip_global_norm), "0", .low = 0, .high = MAX_FACTOR, .shared = true, .changes = true,
+     .help = "sync: gradients of a group whose norm is above it are scaled down to it; 0: they are not"},
     {"update.schedule", SG_CONFIG_CHOICE, AT(update.schedule), "constant", .choices = schedules, .shared = true, .changes = true,
      .help = "how the learning rate goes on from step to step"},
     {"update.warmup_steps", SG_CONFIG_COUNT, AT(update.warmup_steps), "0", 0, UINT32_MAX, .shared = true, .changes = true,

@@ -10,9 +10,11 @@ typedef enum sg_rule {
     SG_RULE_RMSPROP,
     SG_RULE_ADAM,
     SG_RULE_ADAMW,
-    SG_RULE_AVERAGE
+    SG_RULE_AVERAGE,
+    SG_RULE_LARS,
+    SG_RULE_LAMB
 } sg_rule;
 
-#define SG_N_RULES (SG_RULE_AVERAGE + 1)
+#define SG_N_RULES (SG_RULE_LAMB + 1)
 
 #endif

@@ -145,3 +145,13 @@ bool sg_update_copy_is_finite(const float *from, float *to, size_t n_elems)
 {
     return sg_update_copy_is_finite_as(sg_isa_best(), from, to, n_elems);
 }
+
+double sg_update_squares_as(sg_isa isa, const float *x, size_t n_elems)
+{
+    return sg_update_pass_variant(isa)->squares(x, n_elems);
+}
+
+double sg_update_squares(const float *x, size_t n_elems)
+{
+    return sg_update_squares_as(sg_isa_best(), x, n_elems);
+}

@@ -9,7 +9,10 @@
  * of a batch norm; the parameters of a worker that made steps of its own), and the sum is the mean of these, weighted
  * by examples. Where one pass has the contributions of all members (sync), the mean is the new value, as in federated
  * averaging (McMahan et al. 2017). Where it has that of one of n (async), the value goes 1/n of the way, so that n
- * passes, one for each member, count as much as one with all. Learning rate and decay have no part in it. */
+ * passes, one for each member, count as much as one with all. Learning rate and decay have no part in it.
+ *
+ * Two rules are one of two passes, and what lies between them stands in update_norms.h: `lars` has a learning rate that
+ * the norms of its variable scale; `lamb` makes a direction, and no values. */
 #ifndef SG_KERNELS_UPDATE_H
 #define SG_KERNELS_UPDATE_H
 
@@ -28,10 +31,13 @@ typedef struct sg_update {
     sg_rule rule;
     float learning_rate;         /* of the step, times the variable's lr_multiplier */
     float weight_decay;          /* times the variable's decay_multiplier; L2: g + weight_decay * w, but for adamw */
-    float momentum;              /* momentum, nesterov */
-    float beta1, beta2, epsilon; /* adam, adamw; the last two also rmsprop, the last adagrad */
-    uint64_t count;              /* which application of the rule to this slice it is, from 1: t of adam, adamw */
+    float momentum;              /* momentum, nesterov, lars */
+    float beta1, beta2, epsilon; /* adam, adamw, lamb; the last two also rmsprop, the last adagrad */
+    uint64_t count;              /* which application of the rule to this slice it is, from 1: t of adam, adamw, lamb */
     uint64_t members;            /* average: so many members' passes make one mean; 0: 1 */
+    float clip;                  /* see update_norms.h, as the next two; 0: none */
+    float trust;                 /* lars */
+    bool exempt;                 /* lars, lamb: one dimension at most, a bias: neither scaled nor decayed */
 } sg_update;
 
 /* One contribution that counts: weight not 0. */
@@ -63,10 +69,15 @@ bool sg_update_spans_are_finite(sg_span_reader reader, size_t n_elems);
 /* Copies n_elems from `from` to `to` (no overlap; NULL: only looks) and returns whether all of them are finite. */
 bool sg_update_copy_is_finite(const float *from, float *to, size_t n_elems);
 
+/* The sum of the squares of n_elems floats, 4-byte aligned, in double, added in an order that depends on n_elems alone.
+ */
+double sg_update_squares(const float *x, size_t n_elems);
+
 /* The same, in the variant for one instruction set, which the machine must have: every variant gives the same bits. */
 bool sg_update_apply_as(sg_isa isa, const sg_update *update, size_t n_elems, const float *old_values, float *new_values,
                         float *const slots[SG_UPDATE_MAX_SLOTS], sg_update_part *parts, size_t n_parts);
 bool sg_update_spans_are_finite_as(sg_isa isa, sg_span_reader reader, size_t n_elems);
 bool sg_update_copy_is_finite_as(sg_isa isa, const float *from, float *to, size_t n_elems);
+double sg_update_squares_as(sg_isa isa, const float *x, size_t n_elems);
 
 #endif

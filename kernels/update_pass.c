@@ -131,6 +131,12 @@ SG_ISA_INLINE uint32_t apply_run(sg_rule rule, const sg_update_constants *consta
             found |= not_finite(g);
             w[i] = sg_update_average(&c, old[i], g);
             break;
+        case SG_RULE_LARS:
+            w[i] = sg_update_lars(&c, old[i], g, &first[i]);
+            break;
+        case SG_RULE_LAMB:
+            w[i] = sg_update_lamb(&c, old[i], g, &first[i], &second[i]);
+            break;
         }
     }
     return found;
@@ -216,6 +222,28 @@ SG_ISA_INLINE bool copy_is_finite(const float *restrict from, float *restrict to
     return none_found(found);
 }
 
+/* Of so many sums one is each element's, by its place; so the order is the same for every vector width. The square of a
+ * float is exact in double. */
+#define N_SUMS ((size_t)32)
+
+SG_ISA_INLINE double squares(const float *x, size_t n_elems)
+{
+    double sums[N_SUMS] = {0};
+    size_t begin = 0;
+    for (; n_elems - begin >= N_SUMS; begin += N_SUMS) {
+        SG_ISA_LOOP
+        for (size_t i = 0; i < N_SUMS; i++)
+            sums[i] += (double)x[begin + i] * (double)x[begin + i];
+    }
+    for (size_t i = 0; begin + i < n_elems; i++)
+        sums[i] += (double)x[begin + i] * (double)x[begin + i];
+    for (size_t n = N_SUMS / 2; n > 0; n /= 2) {
+        for (size_t i = 0; i < n; i++)
+            sums[i] += sums[n + i];
+    }
+    return sums[0];
+}
+
 /* clang-format off */
 #define VARIANT(name, target)                                                                                          \
     target static bool apply_##name(sg_rule rule, const sg_update_constants *c, sg_update_group *group,                \
@@ -230,6 +258,8 @@ SG_ISA_INLINE bool copy_is_finite(const float *restrict from, float *restrict to
         case SG_RULE_ADAM: return apply_rule(SG_RULE_ADAM, c, group, arrays, n_elems);                                 \
         case SG_RULE_ADAMW: return apply_rule(SG_RULE_ADAMW, c, group, arrays, n_elems);                               \
         case SG_RULE_AVERAGE: return apply_rule(SG_RULE_AVERAGE, c, group, arrays, n_elems);                           \
+        case SG_RULE_LARS: return apply_rule(SG_RULE_LARS, c, group, arrays, n_elems);                                 \
+        case SG_RULE_LAMB: return apply_rule(SG_RULE_LAMB, c, group, arrays, n_elems);                                 \
         }                                                                                                              \
         return true;                                                                                                   \
     }                                                                                                                  \
@@ -239,7 +269,10 @@ SG_ISA_INLINE bool copy_is_finite(const float *restrict from, float *restrict to
     { return is_finite(gradient, n_elems); }                                                                           \
     target static bool copy_is_finite_##name(const float *from, float *to, size_t n_elems)                             \
     { return copy_is_finite(from, to, n_elems); }                                                                      \
-    static const sg_update_variant variant_##name = {apply_##name, sum_##name, is_finite_##name, copy_is_finite_##name};
+    target static double squares_##name(const float *x, size_t n_elems)                                                \
+    { return squares(x, n_elems); }                                                                                    \
+    static const sg_update_variant variant_##name = {apply_##name, sum_##name, is_finite_##name, copy_is_finite_##name, \
+                                                     squares_##name};
 /* clang-format on */
 VARIANT(portable, )
 VARIANT(avx2, SG_ISA_TARGET_AVX2)

@@ -31,6 +31,7 @@ typedef struct sg_update_variant {
     void (*sum)(sg_update_group *group, float *sums, size_t n_elems);
     bool (*is_finite)(sg_span_reader *gradient, size_t n_elems);
     bool (*copy_is_finite)(const float *from, float *to, size_t n_elems);
+    double (*squares)(const float *x, size_t n_elems);
 } sg_update_variant;
 
 const sg_update_variant *sg_update_pass_variant(sg_isa isa);

@@ -1,8 +1,8 @@
 /* kernels/update_rules.h - what an update rule does to one element: the only place where the formulas stand.
  *
  * Each is PyTorch's (torch.optim.SGD, Adagrad, RMSprop, Adam, AdamW), L2 weight decay added to the gradient but for
- * AdamW. Every a * b + c is one fmaf, so that the bits are the same in every loop, on every machine, for every backend
- * that includes this file. */
+ * AdamW; LARS and LAMB are the papers'. Every a * b + c is one fmaf, so that the bits are the same in every loop, on
+ * every machine, for every backend that includes this file. */
 #ifndef SG_KERNELS_UPDATE_RULES_H
 #define SG_KERNELS_UPDATE_RULES_H
 
@@ -17,6 +17,7 @@ typedef struct sg_update_constants {
     float one_minus_beta1, beta2, one_minus_beta2, epsilon;
     float minus_step;            /* -learning_rate / (1 - beta1^t) */
     float kept;                  /* 1 - learning_rate * weight_decay */
+    float unbias1;               /* 1 / (1 - beta1^t) */
     float root_bias_correction2; /* sqrt(1 - beta2^t) */
     float share;                 /* 1 / members */
 } sg_update_constants;
@@ -37,8 +38,10 @@ static inline sg_update_constants sg_update_constants_of(const sg_update *update
         .share = update->members > 1 ? (float)(1.0 / (double)update->members) : 1,
     };
     constants.kept = (float)(1.0 - (double)update->learning_rate * (double)update->weight_decay);
-    if (update->rule == SG_RULE_ADAM || update->rule == SG_RULE_ADAMW) { /* powers take as long as a small slice */
+    if (update->rule == SG_RULE_ADAM || update->rule == SG_RULE_ADAMW ||
+        update->rule == SG_RULE_LAMB) { /* powers take as long as a small slice */
         constants.minus_step = (float)(-(double)update->learning_rate / (1.0 - pow(beta1, count)));
+        constants.unbias1 = (float)(1.0 / (1.0 - pow(beta1, count)));
         constants.root_bias_correction2 = (float)sqrt(1.0 - pow(beta2, count));
     }
     return constants;
@@ -47,7 +50,9 @@ static inline sg_update_constants sg_update_constants_of(const sg_update *update
 /* sg_update_slots, for the compiler to see through. */
 SG_ISA_INLINE size_t sg_update_slots_of(sg_rule rule)
 {
-    return rule == SG_RULE_SGD || rule == SG_RULE_AVERAGE ? 0 : rule == SG_RULE_ADAM || rule == SG_RULE_ADAMW ? 2 : 1;
+    if (rule == SG_RULE_SGD || rule == SG_RULE_AVERAGE)
+        return 0;
+    return rule == SG_RULE_ADAM || rule == SG_RULE_ADAMW || rule == SG_RULE_LAMB ? 2 : 1;
 }
 
 SG_ISA_INLINE float sg_update_decayed(const sg_update_constants *c, float w, float g)
@@ -111,6 +116,22 @@ SG_ISA_INLINE float sg_update_adam(const sg_update_constants *c, float w, float 
 SG_ISA_INLINE float sg_update_adamw(const sg_update_constants *c, float w, float g, float *first, float *second)
 {
     return sg_update_adam_step(c, c->kept * w, g, first, second);
+}
+
+/* The rate stays in the velocity, as in the paper. You et al. 2017. */
+SG_ISA_INLINE float sg_update_lars(const sg_update_constants *c, float w, float g, float *velocity)
+{
+    *velocity = fmaf(-c->minus_learning_rate, sg_update_decayed(c, w, g), c->momentum * *velocity);
+    return w - *velocity;
+}
+
+/* The direction, before its norm is known. You et al. 2020. */
+SG_ISA_INLINE float sg_update_lamb(const sg_update_constants *c, float w, float g, float *first, float *second)
+{
+    *first = fmaf(c->one_minus_beta1, g - *first, *first);
+    *second = fmaf(c->one_minus_beta2 * g, g, c->beta2 * *second);
+    float root = sqrtf(*second) / c->root_bias_correction2 + c->epsilon;
+    return sg_update_decayed(c, w, c->unbias1 * *first / root);
 }
 
 /* g is a value, and where it is the mean of all members' the new one to the bit. */

@@ -66,6 +66,7 @@ void sg_coordinator_destroy(sg_coordinator *c)
     sg_coordinator_settings_deinit(c);
     sg_coordinator_change_deinit(c);
     sg_coordinator_save_deinit(c);
+    sg_coordinator_norms_deinit(c);
     sg_coordinator_hyper_deinit(c);
     if (c->variables != NULL)
         shardgrad__v1__declare_request__free_unpacked(c->variables, NULL);
@@ -82,13 +83,15 @@ static bool answer(sg_coordinator *c, const sg_coordinator_parked *call)
 {
     if (call->kind == SG_COORDINATOR_PARKED_SAVE)
         return sg_coordinator_save_answer(c, call);
-    const sg_coordinator_worker *worker = &c->workers[call->worker];
     if (call->kind == SG_COORDINATOR_PARKED_SET)
         return sg_coordinator_hyper_answer(c, call);
     if (c->over) {
         sg_coordinator_end_answer(c, call->call, call->worker);
         return true;
     }
+    if (call->kind == SG_COORDINATOR_PARKED_NORMS)
+        return sg_coordinator_norms_answer(c, call);
+    const sg_coordinator_worker *worker = &c->workers[call->worker];
     bool hers = worker->incarnation == call->incarnation;
     if (hers && call->kind == SG_COORDINATOR_PARKED_HELLO && worker->state == SG_COORDINATOR_WORKER_LOST) {
         /* It holds nothing of its lost incarnation any more: when it asks again it gets another. */
@@ -112,6 +115,7 @@ static bool answer(sg_coordinator *c, const sg_coordinator_parked *call)
     case SG_COORDINATOR_PARKED_TICKET:
     case SG_COORDINATOR_PARKED_SAVE:
     case SG_COORDINATOR_PARKED_SET:
+    case SG_COORDINATOR_PARKED_NORMS:
         break;
     }
     return sg_coordinator_tickets_answer(c, call);
@@ -258,6 +262,13 @@ void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad
         if (worker != NULL)
             sg_coordinator_members_leave(c, worker, request, call);
     }
+    sg_coordinator_settle(c);
+}
+
+void sg_coordinator_on_norms(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__NormsRequest *request, void *call)
+{
+    enter(c, now_ms);
+    sg_coordinator_norms_ask(c, request, call);
     sg_coordinator_settle(c);
 }
 

@@ -74,6 +74,8 @@ void sg_coordinator_on_heartbeat(sg_coordinator *coordinator, uint64_t now_ms,
                                  const Shardgrad__V1__HeartbeatRequest *request, void *call);
 void sg_coordinator_on_leave(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__LeaveRequest *request,
                              void *call);
+void sg_coordinator_on_norms(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__NormsRequest *request,
+                             void *call);
 void sg_coordinator_on_save(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__SaveRequest *request,
                             void *call);
 void sg_coordinator_on_status(sg_coordinator *coordinator, uint64_t now_ms, const Shardgrad__V1__StatusRequest *request,

@@ -180,6 +180,7 @@ static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_ma
     sg_coordinator_change_enter(c);
     c->generation = generation;
     sg_coordinator_evaluations_forget(c);
+    sg_coordinator_norms_forget(c);
     c->entered_ms = c->now_ms;
     c->is_first = generation == 1 && manifest == NULL;
     for (uint32_t i = 0; i < c->n_ps; i++) {

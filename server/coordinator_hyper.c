@@ -109,6 +109,8 @@ static void order(sg_coordinator *c, uint32_t ps, uint64_t number)
     hyper.beta2 = (float)config->update.beta2;
     hyper.epsilon = (float)config->update.epsilon;
     hyper.weight_decay = (float)config->update.weight_decay;
+    hyper.clip_global_norm = (float)config->update.clip_global_norm;
+    hyper.trust = (float)config->update.trust;
     Shardgrad__V1__OrderRequest body = SHARDGRAD__V1__ORDER_REQUEST__INIT;
     body.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_HYPER;
     body.hyper = &hyper;

@@ -14,6 +14,7 @@
  *   coordinator_steps.c      iterations that are frozen, steps that were handed out, excuses from them
  *   coordinator_tickets.c    which ticket a request gets
  *   coordinator_clocks.c     ssp: how far workers may run ahead of each other
+ *   coordinator_norms.c      norms of which every ps has a part
  *   coordinator_save.c       checkpoints: marks, cuts, reports
  *   coordinator_save_ask.c   who asks for one
  *   coordinator_drain.c      the last one, before the end
@@ -273,6 +274,16 @@ bool sg_coordinator_clocks_grant(sg_coordinator *c, uint32_t worker, uint32_t gr
 /* For whom the request for a ticket waits; NULL: for no clock. */
 const char *sg_coordinator_clocks_waiting(const sg_coordinator *c, const sg_coordinator_parked *call,
                                           char out[SG_ERROR_MESSAGE_BYTES]);
+
+/* --- coordinator_norms.c -------------------------------------------------------------------------------------- */
+
+void sg_coordinator_norms_ask(sg_coordinator *c, const Shardgrad__V1__NormsRequest *request, void *call);
+bool sg_coordinator_norms_answer(sg_coordinator *c, const sg_coordinator_parked *call);
+/* For which ps the norms of a step wait; NULL: for none. */
+const char *sg_coordinator_norms_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
+/* A generation begins. */
+void sg_coordinator_norms_forget(sg_coordinator *c);
+void sg_coordinator_norms_deinit(sg_coordinator *c);
 
 /* --- coordinator_save.c and coordinator_manifest.c -------------------------------------------------------------- */
 

@@ -256,6 +256,7 @@ static void on_call(void *user, sg_rpc_call *call)
     X(ticket, Ticket)                                                                                                  \
     X(heartbeat, Heartbeat)                                                                                            \
     X(leave, Leave)                                                                                                    \
+    X(norms, Norms)                                                                                                    \
     X(save, Save)                                                                                                      \
     X(set, Set)                                                                                                        \
     X(status, Status)

@@ -32,7 +32,7 @@ typedef struct sg_coordinator_service_options {
 
 sg_coordinator_service *sg_coordinator_service_create(const sg_coordinator_service_options *options);
 
-#define SG_COORDINATOR_SERVICE_METHODS 10
+#define SG_COORDINATOR_SERVICE_METHODS 11
 /* The methods to serve; the service must outlive the server. */
 void sg_coordinator_service_methods(sg_coordinator_service *service,
                                     sg_rpc_method methods[SG_COORDINATOR_SERVICE_METHODS]);

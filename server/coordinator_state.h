@@ -40,8 +40,9 @@ typedef enum sg_coordinator_parked_kind {
     SG_COORDINATOR_PARKED_DECLARE,
     SG_COORDINATOR_PARKED_INITIALIZED,
     SG_COORDINATOR_PARKED_TICKET,
-    SG_COORDINATOR_PARKED_SAVE, /* of no worker */
-    SG_COORDINATOR_PARKED_SET,  /* of nobody in particular */
+    SG_COORDINATOR_PARKED_SAVE,  /* of no worker */
+    SG_COORDINATOR_PARKED_SET,   /* of nobody in particular */
+    SG_COORDINATOR_PARKED_NORMS, /* of a ps */
 } sg_coordinator_parked_kind;
 
 /* What is to be kept of a ticket request while it waits. */
@@ -65,6 +66,8 @@ typedef struct sg_coordinator_parked {
     sg_coordinator_ask ask; /* TICKET */
     uint64_t save;          /* SAVE: number of the checkpoint that it waits for; LATER: its number is found later, */
     uint64_t save_id;       /* by this */
+    uint32_t group;         /* NORMS */
+    uint64_t step;          /* NORMS */
 } sg_coordinator_parked;
 
 /* --- ps ------------------------------------------------------------------------------------------------------- */
@@ -351,6 +354,8 @@ typedef struct sg_coordinator_change_result {
     char why[SG_ERROR_MESSAGE_BYTES];
 } sg_coordinator_change_result;
 
+typedef struct sg_coordinator_norms sg_coordinator_norms;
+
 struct sg_coordinator {
     const sg_config *config;      /* of this generation: the cluster file with what was changed before it began */
     sg_coordinator_hyper *hypers; /* [n_hypers] number i + 1 */
@@ -396,6 +401,8 @@ struct sg_coordinator {
     sg_coordinator_evaluation evaluations[SG_COORDINATOR_EVALUATIONS]; /* [n_evaluations] the newest, ascending */
     uint32_t n_evaluations;
 
+    struct sg_plan *plan;        /* of the variables; NULL: nobody has asked for norms yet, nor are there: */
+    sg_coordinator_norms *norms; /* [SG_COORDINATOR_MAX_GROUPS] coordinator_norms.c */
     sg_coordinator_save save;
     sg_coordinator_drain drain;
     sg_coordinator_change change;

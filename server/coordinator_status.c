@@ -143,8 +143,8 @@ static const char *waits_for(const sg_coordinator *c, uint64_t *known_ms, char o
             sg_coordinator_save_waits_for(c, out);
         else if (!c->started)
             missing_workers(c, out);
-        else if (slow_worker(c, out) == NULL)
-            missing_contributions(c, known_ms, out);
+        else if (slow_worker(c, out) == NULL && missing_contributions(c, known_ms, out) == NULL)
+            sg_coordinator_norms_waiting(c, out);
         break;
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING:
         if (c->drain.on)
@@ -261,6 +261,9 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
             text = c->started ? sg_coordinator_clocks_waiting(c, call, out) : missing_workers(c, out);
         if (text == NULL && c->started)
             text = joiner(c, call, out);
+        break;
+    case SG_COORDINATOR_PARKED_NORMS:
+        text = sg_coordinator_norms_waiting(c, out);
         break;
     case SG_COORDINATOR_PARKED_SAVE:
         text = call->save == SG_COORDINATOR_SAVE_LATER ? recovery(c, out) : sg_coordinator_save_waits_for(c, out);

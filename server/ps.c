@@ -151,6 +151,7 @@ static void on_tick(uv_timer_t *timer)
     if (ps->closed)
         return;
     sg_registrar_tick(ps->registrar, now_ms);
+    sg_norms_tick(ps->norms, now_ms);
     look_for_the_end(ps, now_ms);
 }
 
@@ -181,6 +182,8 @@ static void close_down(sg_ps *ps)
         sg_address_withdraw(ps->options.config, ps->options.index, ps->address);
     if (ps->registrar)
         sg_registrar_close(ps->registrar);
+    if (ps->norms)
+        sg_norms_close(ps->norms);
     sg_store_fail_pulls(ps->store, SG_STOPPED, "the ps has stopped");
     if (ps->jobs)
         sg_disk_jobs_close(ps->jobs);
@@ -304,6 +307,7 @@ void sg_ps_destroy(sg_ps *ps)
     sg_disk_jobs_destroy(ps->jobs);
     sg_ps_restore_destroy(ps->restore);
     sg_ps_save_destroy(ps->save);
+    sg_norms_destroy(ps->norms);
     sg_registrar_destroy(ps->registrar);
     sg_coordinator_service_destroy(ps->coordinator_service);
     sg_store_destroy(ps->store);

@@ -10,6 +10,7 @@
 #include "common/rpc_server.h"
 #include "server/coordinator_service.h"
 #include "server/mailbox.h"
+#include "server/norms.h"
 #include "server/parameter_service.h"
 #include "server/ps.h"
 #include "server/ps_restore.h"
@@ -36,6 +37,7 @@ struct sg_ps {
     sg_parameter_service parameter_service;
     sg_coordinator_service *coordinator_service; /* in ps 0 */
     sg_registrar *registrar;
+    sg_norms *norms;
     sg_disk_jobs *jobs;
     sg_ps_save *save;
     sg_ps_restore *restore;

@@ -63,6 +63,12 @@ static void on_recorded(void *user, const sg_coordinator_recorded *recorded)
     sg_coordinator_service_recorded(ps->coordinator_service, sg_clock_ms(), recorded);
 }
 
+static void on_norms(void *user, const sg_store_norms *norms)
+{
+    sg_ps *ps = user;
+    sg_norms_ask(ps->norms, norms);
+}
+
 /* ps 0 was started anew: what the old one ordered, and may yet order, is not for this life. */
 static uint64_t on_new_life(void *user)
 {
@@ -101,8 +107,16 @@ static sg_status create_parts(sg_ps *ps, sg_error *err)
                                             .answer_pull = sg_parameter_service_answer_pull,
                                             .on_cut = on_cut,
                                             .on_load = on_load,
+                                            .on_norms = on_norms,
                                             .user = &ps->parameter_service,
                                             .cut_user = ps});
+    ps->norms = sg_norms_create(&(sg_norms_options){.ps = ps->options.index,
+                                                    .timeout_ms = config->park_ms + config->lease_ms,
+                                                    .store = ps->store,
+                                                    .registrar = &ps->registrar,
+                                                    .mailbox = &ps->mailbox,
+                                                    .client = ps->client,
+                                                    .log = ps->options.log});
     ps->parameter_service = (sg_parameter_service){.store = ps->store, .message_bytes = config->message_bytes};
     if (ps->options.index != 0)
         return SG_OK;

@@ -316,6 +316,13 @@ void sg_registrar_say_stopping(sg_registrar *r, uint64_t now_ms)
         call(r, now_ms);
 }
 
+sg_rpc_channel *sg_registrar_channel(const sg_registrar *registrar, uint64_t *life)
+{
+    SG_ASSERT(registrar->channel); /* whoever gives orders to this ps was told of it */
+    *life = registrar->life;
+    return registrar->channel;
+}
+
 void sg_registrar_close(sg_registrar *registrar)
 {
     registrar->closed = true;

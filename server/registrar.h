@@ -43,6 +43,9 @@ void sg_registrar_say_stopping(sg_registrar *registrar, uint64_t now_ms);
 /* Tells the coordinator at once, and again with every renewal, what became of this ps's part of a checkpoint; also when
  * it was told to stop. The report must live until the next, or until the registrar is closed. */
 void sg_registrar_say_saved(sg_registrar *registrar, uint64_t now_ms, const Shardgrad__V1__SaveReport *report);
+/* To the coordinator, as of the newest call; the registrar's. *life: under which this ps is registered. On the loop's
+ * thread, once a call was made. */
+sg_rpc_channel *sg_registrar_channel(const sg_registrar *registrar, uint64_t *life);
 /* Nothing is sent and nobody is called any more. */
 void sg_registrar_close(sg_registrar *registrar);
 

@@ -226,6 +226,12 @@ uint64_t sg_round_mark(const sg_round *round)
     return open ? open->terms.checkpoint_mark : 0;
 }
 
+uint64_t sg_round_hyper(const sg_round *round)
+{
+    const sg_round_open *open = round->async ? NULL : find_open(round, round->step);
+    return open ? open->terms.hyper : 0;
+}
+
 bool sg_round_missing(const sg_round *round, sg_workers *missing)
 {
     const sg_round_open *open = round->async ? NULL : find_open(round, round->step);

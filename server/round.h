@@ -92,6 +92,8 @@ void sg_round_end_close(sg_round *round);   /* the next step collects */
 
 /* Checkpoint mark of the collecting round, where somebody has fixed its terms; else 0. */
 uint64_t sg_round_mark(const sg_round *round);
+/* Set of hyper-parameters of the collecting round, where somebody has fixed its terms; else 0. */
+uint64_t sg_round_hyper(const sg_round *round);
 /* Async: the worker was given this version. */
 void sg_round_gave(sg_round *round, uint32_t worker, uint64_t version);
 /* Async: versions that are made between the one that the worker was given last and that of its next contribution. */

@@ -17,6 +17,7 @@ sg_store *sg_store_create(const sg_store_options *options)
     store->parked_of = sg_xcalloc(options->max_workers, sizeof *store->parked_of);
     pthread_rwlock_init(&store->lock, NULL);
     pthread_mutex_init(&store->pulls_mutex, NULL);
+    pthread_mutex_init(&store->norms_mutex, NULL);
     pthread_mutex_init(&store->focus_mutex, NULL);
     pthread_mutex_init(&store->non_finite_mutex, NULL);
     return store;
@@ -33,6 +34,7 @@ void sg_store_destroy(sg_store *store)
     free(store->workers);
     free(store->parked_of);
     sg_store_room_deinit(store);
+    sg_store_norms_deinit(store);
     free(store->hypers);
     free(store->end_reason);
     free(store->failure_message);

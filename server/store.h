@@ -71,6 +71,25 @@ typedef struct sg_store_cut {
     bool urgent;          /* somebody waits for it */
 } sg_store_cut;
 
+/* What this ps has of the norms of one step of a group, whose rounds wait for those of the others. */
+typedef struct sg_store_norms {
+    uint64_t number; /* names it, in this store */
+    uint64_t generation;
+    uint32_t group;
+    uint64_t step;
+    double *squares; /* [n_squares] as NormsRequest has them */
+    size_t n_squares;
+} sg_store_norms;
+
+/* What all ps have, as NormsResponse has it. */
+typedef struct sg_store_norms_sums {
+    uint64_t number; /* and `group`: of the sg_store_norms that it answers */
+    uint32_t group;
+    double squares;
+    const double *variables; /* [n_variables] */
+    size_t n_variables;
+} sg_store_norms_sums;
+
 /* An order to load. */
 typedef struct sg_store_load {
     uint64_t generation;                    /* of now: what begins with it */
@@ -100,8 +119,11 @@ typedef struct sg_store_options {
     /* This generation starts from a checkpoint: sg_store_load of every slice, then sg_store_loaded, is to follow. Once
      * for each Load order, from any thread, without a lock. NULL: Load is refused. */
     void (*on_load)(void *user, const sg_store_load *load);
+    /* The coordinator is to be asked, and sg_store_norms_answer called with what it says: once for each step of a group
+     * whose update takes norms, from any thread, without a lock. `norms` is lent. NULL: no update here does. */
+    void (*on_norms)(void *user, const sg_store_norms *norms);
     void *user;     /* of answer_pull */
-    void *cut_user; /* of on_cut and on_load */
+    void *cut_user; /* of on_cut, on_load and on_norms */
 } sg_store_options;
 
 sg_store *sg_store_create(const sg_store_options *options);
@@ -149,6 +171,15 @@ void sg_store_pull(sg_store *store, uint64_t now_ms, uint64_t deadline_ms, const
                    void *call);
 /* Answers it CANCELLED if it is still parked. */
 void sg_store_cancel_pull(sg_store *store, void *call);
+
+/* --- norms --- */
+
+/* Closes the rounds that waited for these, which may answer pulls. One that nobody waits for, or waits no more: nothing
+ * happens. Errors: INVALID (sums of other variables than there are). */
+SG_MUST_USE sg_status sg_store_norms_answer(sg_store *store, uint64_t now_ms, const sg_store_norms_sums *sums,
+                                            sg_error *err);
+/* The coordinator says for whom all wait: so do this store's pulls and log. */
+void sg_store_norms_wait(sg_store *store, uint32_t group, uint64_t number, const char *text);
 
 /* --- checkpoints --- */
 

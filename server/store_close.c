@@ -16,7 +16,7 @@ typedef struct weighing {
     sg_span *spans; /* of copies */
     sg_update_part *parts;
     size_t n;
-    void *memory;
+    sg_store_first_phase *first; /* NULL: there is one phase */
 } weighing;
 
 /* --- taking --- */
@@ -61,6 +61,7 @@ void sg_store_begin_close(sg_store *store, sg_store_slice *slice, const sg_store
 {
     take_parts(store, slice, part, c);
     uint64_t mark = c->n_parts > 0 ? c->parts[0].mark : sg_round_mark(&slice->round);
+    c->hyper_number = c->n_parts > 0 ? c->parts[0].hyper : sg_round_hyper(&slice->round);
     if (mark > slice->mark || slice->cut)
         sg_store_cut_before_pass(store, slice, mark);
     c->old = slice->newest;
@@ -98,6 +99,9 @@ static sg_update update_of(sg_store *store, sg_store_slice *slice, const sg_stor
         .epsilon = hyper.epsilon,
         .count = slice->n_applied,
         .members = sg_store_is_sync(store) ? 1 : atomic_load(&store->live),
+        .clip = sg_store_is_sync(store) ? hyper.clip_global_norm : 0,
+        .trust = hyper.trust,
+        .exempt = slice->variable->exempt,
     };
 }
 
@@ -162,8 +166,13 @@ static sg_store_part *find_copy(const sg_store_closing *c)
 static bool pass(const sg_update *update, const sg_store_slice *slice, const sg_store_closing *c, sg_version *made,
                  weighing *w)
 {
-    return w->n == 0 ||
-           sg_update_apply(update, slice->n_elems, c->old->values, made->values, slice->slots, w->parts, w->n);
+    if (w->n == 0)
+        return true;
+    if (!w->first)
+        return sg_update_apply(update, slice->n_elems, c->old->values, made->values, slice->slots, w->parts, w->n);
+    w->first->between.update = *update;
+    return sg_update_first_phase(update, slice->n_elems, c->old->values, made->values, slice->slots, w->parts, w->n,
+                                 &w->first->squares);
 }
 
 /* Where the next version is made: in memory that the slice has, if there is any. */
@@ -213,16 +222,21 @@ static sg_version *make(sg_store *store, sg_store_slice *slice, sg_store_closing
             return made;
         c->spare = made; /* nothing was left to apply */
     }
+    if (w->first) {
+        const sg_update update = {.rule = sg_store_variable_rule(slice->variable), .exempt = slice->variable->exempt};
+        sg_update_no_first_phase(&update, slice->n_elems, c->old->values, &w->first->squares);
+    }
     return sg_version_share(store->pool, c->old, c->old->step + 1);
 }
 
-static sg_version *make_next(sg_store *store, sg_store_slice *slice, sg_store_closing *c)
+/* Or what its second phase goes on from, with *first; NULL: there is one phase. */
+static sg_version *make_next(sg_store *store, sg_store_slice *slice, sg_store_closing *c, sg_store_first_phase *first)
 {
     uint64_t weights[FEW_PARTS];
     float scales[FEW_PARTS];
     sg_span spans[FEW_PARTS];
     sg_update_part parts[FEW_PARTS];
-    weighing w = {.weights = weights, .scales = scales, .spans = spans, .parts = parts};
+    weighing w = {.weights = weights, .scales = scales, .spans = spans, .parts = parts, .first = first};
     if (c->n_parts <= FEW_PARTS)
         return make(store, slice, c, &w);
     size_t n = c->n_parts;
@@ -286,18 +300,45 @@ static void fail_without_memory(sg_store *store, const sg_store_slice *slice)
     sg_store_fail_pulls(store, SG_EXHAUSTED, message);
 }
 
-/* Makes and publishes one version, and takes what closes next, if anything does. */
-static bool close_one(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_store_closing *c)
+/* A step that nobody contributed to may name a set that is unknown here. */
+static bool clips(sg_store *store, const sg_store_closing *c)
 {
-    sg_version *made = make_next(store, slice, c);
-    give_back(store, c);
-    if (!made) { /* the round stays closing for ever: nothing more is taken, and the job has failed */
-        sg_version_release(c->spare);
-        fail_without_memory(store, slice);
+    if (c->hyper && c->hyper->number == c->hyper_number)
+        return c->hyper->clip_global_norm > 0;
+    pthread_rwlock_rdlock(&store->lock);
+    const Shardgrad__V1__Hyper *found = sg_store_find_hyper(store, c->hyper_number);
+    const bool found_it = found && found->clip_global_norm > 0;
+    pthread_rwlock_unlock(&store->lock);
+    return found_it;
+}
+
+/* Does the step's update take norms? Then its values are not made in one pass. */
+static bool takes_norms(sg_store *store, const sg_store_slice *slice, const sg_store_closing *c)
+{
+    const sg_store_variable *variable = slice->variable;
+    if (!sg_store_is_sync(store) || variable->average)
         return false;
-    }
+    return sg_update_scales_variables(sg_store_variable_rule(variable)) || clips(store, c);
+}
+
+/* What may be left after the first phase is the slice's again. */
+static void keep_spare(sg_store_slice *slice, sg_store_closing *c)
+{
     pthread_mutex_lock(&slice->mutex);
-    publish(store, now_ms, slice, c, made);
+    if (!slice->spare) {
+        slice->spare = c->spare;
+        c->spare = NULL;
+    }
+    pthread_mutex_unlock(&slice->mutex);
+    sg_version_release(c->spare);
+}
+
+/* Publishes one version, and takes what closes next, if anything does. */
+static bool close_with(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_store_closing *c,
+                       sg_version *take_made)
+{
+    pthread_mutex_lock(&slice->mutex);
+    publish(store, now_ms, slice, c, take_made);
     bool reached = slice->cut && sg_store_cut_published(store, slice);
     sg_store_waiter *satisfied = slice->waiters ? sg_store_satisfy_waiters(store, slice) : NULL;
     bool more = sg_round_can_close(&slice->round);
@@ -310,6 +351,39 @@ static bool close_one(sg_store *store, uint64_t now_ms, sg_store_slice *slice, s
     if (reached)
         sg_store_cut_reached(store);
     return more;
+}
+
+/* Makes and publishes one version, and takes what closes next, if anything does; or goes through the first phase. */
+static bool close_one(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_store_closing *c)
+{
+    sg_store_first_phase first;
+    const bool is_first = takes_norms(store, slice, c);
+    sg_version *made = make_next(store, slice, c, is_first ? &first : NULL);
+    give_back(store, c);
+    if (!made) { /* the round stays closing for ever: nothing more is taken, and the job has failed */
+        sg_version_release(c->spare);
+        fail_without_memory(store, slice);
+        return false;
+    }
+    if (!is_first)
+        return close_with(store, now_ms, slice, c, made);
+    keep_spare(slice, c);
+    first.between.made = made;
+    sg_store_norms_add(store, slice, c->old->step, &first);
+    return false;
+}
+
+void sg_store_close_second(sg_store *store, uint64_t now_ms, sg_store_slice *slice, const sg_store_between *between,
+                           const sg_update_squares_of *variable, double group_made)
+{
+    /* Nobody else changes `newest` while the round closes. */
+    sg_store_closing closing = {.old = slice->newest};
+    sg_version *made = between->made;
+    if (!made->base)
+        sg_update_second_phase(&between->update, variable, group_made, slice->n_elems, closing.old->values,
+                               made->values, made->values, slice->slots);
+    if (close_with(store, now_ms, slice, &closing, made))
+        sg_store_close(store, now_ms, slice, &closing);
 }
 
 void sg_store_close(sg_store *store, uint64_t now_ms, sg_store_slice *slice, sg_store_closing *closing)

@@ -212,7 +212,9 @@ static found look_for(sg_store *store, sg_store_slice *slice, const Shardgrad__V
         k->n_applied = step - slice->uncounted;
         return FOUND_KEPT;
     }
-    bool closing = slice->round.closing;
+    /* One that waits for norms and has no contribution changes nothing. */
+    bool changes = slice->between.exchange == 0 || !slice->between.made->base;
+    bool closing = slice->round.closing && changes;
     sg_version *version = slice->newest;
     if (!async && !frozen &&
         ((version->step > step && !is_unchanged(slice, step)) || (closing && version->step >= step)))

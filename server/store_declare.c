@@ -20,6 +20,7 @@ static void slice_deinit(sg_store *store, sg_store_slice *slice)
         sg_version_release(version);
     }
     sg_store_cut_free(slice);
+    sg_store_norms_drop(slice);
     sg_store_cut_release_reserve(slice);
     sg_version_release(slice->initial);
     sg_version_release(slice->newest);
@@ -121,6 +122,7 @@ static void copy_variables(sg_store *store, const sg_store_way *way, const Shard
         to->name = sg_xstrdup(from->name);
         to->frozen = from->frozen;
         to->average = from->average;
+        to->exempt = from->n_shape <= 1;
         atomic_init(&to->rule, (int)(from->average ? SG_RULE_AVERAGE : way->rule));
         to->lr_multiplier = lr_multiplier(from);
         to->decay_multiplier = decay_multiplier(from);
@@ -156,19 +158,24 @@ static void slice_init(sg_store *store, sg_store_slice *slice, uint32_t index, c
 static sg_status make_slices(sg_store *store, const sg_store_way *way, sg_error *err)
 {
     uint32_t n_owned = 0, n_all = store->plan->n_slices;
+    uint32_t *n_before = sg_xcalloc(store->plan->n_groups, sizeof *n_before);
     for (uint32_t i = 0; i < n_all; i++)
         n_owned += store->plan->slices[i].ps == store->options.ps;
     store->slices = sg_try_alloc_aligned((n_owned > 0 ? n_owned : 1) * sizeof *store->slices);
     store->places = sg_try_alloc_aligned(n_all * sizeof *store->places);
-    if (!store->slices || !store->places)
-        return sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu32 " slices", n_owned);
-    for (uint32_t i = 0; i < n_all; i++) {
+    bool complete = store->slices && store->places;
+    for (uint32_t i = 0; i < n_all && complete; i++) {
         bool owned = store->plan->slices[i].ps == store->options.ps;
         store->places[i] = owned ? store->n_slices : UINT32_MAX;
-        if (owned)
-            slice_init(store, &store->slices[store->n_slices++], i, way);
+        if (!owned)
+            continue;
+        sg_store_slice *slice = &store->slices[store->n_slices++];
+        slice_init(store, slice, i, way);
+        slice->place_in_group = n_before[slice->group];
+        n_before[slice->group] += !slice->variable->frozen && !slice->variable->average;
     }
-    return SG_OK;
+    free(n_before);
+    return complete ? SG_OK : sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu32 " slices", n_owned);
 }
 
 /* A coordinator that was started anew, or a generation that begins, says it again: it must be the same. */
@@ -186,8 +193,8 @@ static sg_status check_same(const sg_store *store, const Shardgrad__V1__PsDeclar
         const Shardgrad__V1__Variable *variable = request->variables[i];
         const sg_store_variable *kept = &store->variables[i];
         same = strcmp(variable->name, kept->name) == 0 && variable->frozen == kept->frozen &&
-               variable->average == kept->average && !(lr_multiplier(variable) < kept->lr_multiplier) &&
-               !(lr_multiplier(variable) > kept->lr_multiplier) &&
+               variable->average == kept->average && (variable->n_shape <= 1) == kept->exempt &&
+               !(lr_multiplier(variable) < kept->lr_multiplier) && !(lr_multiplier(variable) > kept->lr_multiplier) &&
                !(decay_multiplier(variable) < kept->decay_multiplier) &&
                !(decay_multiplier(variable) > kept->decay_multiplier) &&
                plan->variables[i].n_elems == known->variables[i].n_elems &&
@@ -251,6 +258,9 @@ static sg_status read_way(const sg_store *store, const Shardgrad__V1__PsDeclareR
         return sg_error_set(err, SG_INVALID,
                             "update rule '%.40s' is unknown to ps %" PRIu32 ": run the same version everywhere",
                             request->rule, store->options.ps);
+    if (way->mode != SG_MODE_SYNC && sg_update_scales_variables(way->rule))
+        return sg_error_set(err, SG_INVALID, "update rule '%s' takes norms of whole variables, which only sync has",
+                            request->rule);
     return SG_OK;
 }
 

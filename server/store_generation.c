@@ -41,12 +41,13 @@ static bool has_failed(sg_store *store)
     return failed;
 }
 
-/* Locks the slice when no round of it is closing. False: one never ends, because the store has failed; not locked. */
+/* Locks the slice when no thread closes a round of it. False: one never ends, because the store has failed; not locked.
+ */
 static bool lock_quiet(sg_store *store, sg_store_slice *slice)
 {
     const struct timespec pause = {.tv_nsec = CLOSING_NS};
     pthread_mutex_lock(&slice->mutex);
-    while (slice->round.closing) {
+    while (slice->round.closing && slice->between.exchange == 0) {
         pthread_mutex_unlock(&slice->mutex);
         if (has_failed(store))
             return false;
@@ -77,6 +78,7 @@ static void empty_slice(sg_store *store, const sg_store_way *way, sg_store_slice
     slice->n_parts = slice->parts_capacity = 0;
     slice->n_applied = slice->opened_ms = slice->mark = 0;
     sg_store_cut_free(slice);
+    sg_store_norms_drop(slice);
     slice->uncounted = 0;
     sg_store_renew_round(way, slice);
     for (size_t i = 0; i < SG_UPDATE_MAX_SLOTS; i++) {
@@ -101,6 +103,7 @@ void sg_store_follow_begin(sg_store *store)
     for (uint32_t i = 0; i < store->n_slices; i++)
         empty_slice(store, &way, &store->slices[i]);
     sg_store_focus_forget(store);
+    sg_store_norms_forget(store);
     pthread_rwlock_wrlock(&store->lock);
     store->n_hypers = 0;
     store->beginning = false;

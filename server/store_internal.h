@@ -9,6 +9,7 @@
  *   store_push.c        pushes: checked as a whole, then stored slice by slice
  *   store_contribute.c  one contribution: looked at, perhaps kept or copied, counted
  *   store_close.c       the one function that closes rounds
+ *   store_norms.c       rounds that close in two phases: what lies between them
  *   store_pull.c        pulls, parked and answered
  *   store_pull_now.c    pulls of what is there
  *   store_quota.c       what may wait: bounds of parked pulls and of contributions
@@ -23,7 +24,7 @@
 #include <stdatomic.h>
 
 #include "common/plan.h"
-#include "kernels/update.h"
+#include "kernels/update_norms.h"
 #include "server/round.h"
 #include "server/store.h"
 
@@ -42,6 +43,7 @@
 typedef struct sg_store_variable {
     char *name;
     bool frozen, average;
+    bool exempt;      /* one dimension at most: see sg_update.exempt */
     _Atomic int rule; /* of now; a generation may bring another one */
     float lr_multiplier, decay_multiplier;
 } sg_store_variable;
@@ -73,11 +75,28 @@ typedef struct sg_store_waiter {
     struct sg_store_waiter *prev, *next;
 } sg_store_waiter;
 
+/* A round between the two phases of its closing (kernels/update_norms.h). `round.closing` all the while. */
+typedef struct sg_store_between {
+    uint64_t exchange; /* whose sums it waits for; 0: it is not between them */
+    sg_version *made;  /* of the first phase; NULL: nobody contributed, and the next version shares the values */
+    sg_update update;
+} sg_store_between;
+
+/* The norms of one step of a group, as far as this ps has them. */
+typedef struct sg_store_exchange {
+    uint64_t number; /* 0: none is under way. No two of a store have the same */
+    uint64_t step;
+    uint32_t n_slices, n_lacking;           /* that take part; that have not closed yet */
+    double *squares;                        /* [2 * n_slices] by their order */
+    char waits_for[SG_ERROR_MESSAGE_BYTES]; /* what the coordinator said of others; "": nothing yet */
+} sg_store_exchange;
+
 typedef struct sg_store_slice {
     pthread_mutex_t mutex;
     /* Immutable after declare. */
     uint32_t index; /* in the plan */
     uint32_t group;
+    uint32_t place_in_group; /* among those of the group that this ps owns and that are trained and not averaged */
     uint64_t n_elems;
     const sg_store_variable *variable;
     /* Guarded by mutex, up to the next blank line. */
@@ -94,6 +113,9 @@ typedef struct sg_store_slice {
     sg_store_keeping *cut; /* what is kept for a checkpoint; NULL: nothing */
     sg_version *reserve;   /* a list of buffers for that, until the first is kept */
     bool had_reserve;
+
+    /* Guarded by mutex, too: whoever takes it out of here goes on with the closing. */
+    sg_store_between between;
 
     /* Touched only by the thread that closes a round (round.closing); slots are made, under mutex, before the first
      * initial values are stored. */
@@ -192,8 +214,12 @@ struct sg_store {
     _Atomic uint64_t live;          /* workers that are let in; changed under `lock` */
     _Atomic uint64_t held_bytes;    /* of messages that contributions lie in */
     _Atomic uint64_t waiting_bytes; /* of contributions that have room: sg_store_room_take */
-    pthread_mutex_t focus_mutex;    /* guards the next three; taken before a slice's */
-    sg_store_focus *focus;          /* [n_focus] by group; grows */
+    pthread_mutex_t norms_mutex;    /* guards the next three; no other is taken under it */
+    sg_store_exchange *exchanges;   /* [n_exchanges] by group; grows */
+    size_t n_exchanges;
+    uint64_t exchange_number;    /* of the newest */
+    pthread_mutex_t focus_mutex; /* guards the next three; taken before a slice's */
+    sg_store_focus *focus;       /* [n_focus] by group; grows */
     size_t n_focus;
     sg_log_pace refused_pace;
 };
@@ -332,6 +358,7 @@ typedef struct sg_store_closing {
     size_t n_parts;
     sg_store_part one;
     const Shardgrad__V1__Hyper *hyper; /* perhaps that of the parts; NULL: to be looked up */
+    uint64_t hyper_number;             /* of the step; 0: nobody fixed it */
     bool wants_made, left_out;         /* given; found: the part that was looked at counts with weight 0 */
     sg_version *made;                  /* found, where it is wanted: the next version, with a reference */
 } sg_store_closing;
@@ -346,6 +373,28 @@ void sg_store_add_part(const sg_store *store, sg_store_slice *slice, const sg_st
 /* Closes every round of the slice that can close, and answers the pulls that waited. Call it, without a lock, after
  * every other event that could close one. */
 void sg_store_close_rounds(sg_store *store, uint64_t now_ms, sg_store_slice *slice);
+
+/* After the second phase's sums came, for a round that waited with `between`, which is used up: as sg_store_close. */
+void sg_store_close_second(sg_store *store, uint64_t now_ms, sg_store_slice *slice, const sg_store_between *between,
+                           const sg_update_squares_of *variable, double group_made);
+
+/* A slice has got through the first phase: what it waits with, and what it found. */
+typedef struct sg_store_first_phase {
+    sg_store_between between;
+    sg_update_squares_of squares;
+} sg_store_first_phase;
+
+/* --- store_norms.c --- */
+
+/* The round of this step is between its phases now. May ask for the norms. Without a lock. */
+void sg_store_norms_add(sg_store *store, sg_store_slice *slice, uint64_t step, const sg_store_first_phase *first);
+/* Under the slice's mutex: what the round waits with is thrown away, for good. */
+void sg_store_norms_drop(sg_store_slice *slice);
+/* All that is under way has passed. Without a lock. */
+void sg_store_norms_forget(sg_store *store);
+/* "waiting for ps 1 ..., group 0, step 17" if the slice is between its phases. Without a lock. */
+bool sg_store_norms_describe(sg_store *store, sg_store_slice *slice, char *out, size_t out_bytes);
+void sg_store_norms_deinit(sg_store *store);
 
 /* --- store_pull.c --- */
 

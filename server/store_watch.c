@@ -42,6 +42,8 @@ static void name_workers(sg_store *store, const sg_workers *missing, char *out, 
 void sg_store_describe_wait(sg_store *store, sg_store_slice *slice, uint64_t wanted, char *out, size_t out_bytes)
 {
     sg_workers missing;
+    if (sg_store_norms_describe(store, slice, out, out_bytes))
+        return;
     pthread_mutex_lock(&slice->mutex);
     uint64_t step = slice->round.step;
     bool known = sg_round_missing(&slice->round, &missing);
@@ -65,7 +67,7 @@ static sg_store_slice *find_oldest(sg_store *store, uint64_t *opened_ms)
         sg_store_slice *slice = &store->slices[i];
         sg_workers missing;
         pthread_mutex_lock(&slice->mutex);
-        bool waits = slice->newest && sg_round_missing(&slice->round, &missing);
+        bool waits = slice->newest && (slice->between.exchange != 0 || sg_round_missing(&slice->round, &missing));
         uint64_t opened = slice->opened_ms;
         pthread_mutex_unlock(&slice->mutex);
         if (waits && (!oldest || opened < *opened_ms)) {

@@ -193,11 +193,12 @@ static void uneven_numbers(worker *w, const sg_step *step)
     }
 }
 
-static void train_uneven(uint32_t n_ps, const char *rule, float *a)
+static void train_uneven(uint32_t n_ps, const char *rule, const char *more, float *a)
 {
     cluster c;
     worker workers[3];
-    const char *const settings[] = {"workers=3", rule, "update.learning_rate=0.01", "update.weight_decay=0.001", NULL};
+    const char *const settings[] = {"workers=3", rule, "update.learning_rate=0.01", "update.weight_decay=0.001",
+                                    more,        NULL};
     cluster_start(&c, n_ps, settings);
     for (uint32_t i = 0; i < 3; i++) {
         worker_init(&workers[i], &c, i, 12);
@@ -216,11 +217,17 @@ static void train_uneven(uint32_t n_ps, const char *rule, float *a)
 Test(cluster, sync_runs_are_equal_bit_for_bit_whatever_the_number_of_ps)
 {
     float by_n[3][N_A], again[N_A];
-    const char *const rules[] = {"update.rule=adam", "update.rule=momentum"};
+    static const struct {
+        const char *rule, *more;
+    } rules[] = {{"update.rule=adam", NULL},
+                 {"update.rule=momentum", NULL},
+                 {"update.rule=adam", "update.clip_global_norm=0.5"},
+                 {"update.rule=lars", "update.clip_global_norm=0.5"},
+                 {"update.rule=lamb", NULL}};
     for (size_t r = 0; r < SG_ARRAY_LEN(rules); r++) {
         for (uint32_t n = 1; n <= 3; n++)
-            train_uneven(n, rules[r], by_n[n - 1]);
-        train_uneven(2, rules[r], again);
+            train_uneven(n, rules[r].rule, rules[r].more, by_n[n - 1]);
+        train_uneven(2, rules[r].rule, rules[r].more, again);
         cr_assert_arr_eq(by_n[1], by_n[0], sizeof again);
         cr_assert_arr_eq(by_n[2], by_n[0], sizeof again);
         cr_assert_arr_eq(again, by_n[0], sizeof again);

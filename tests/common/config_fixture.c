@@ -40,6 +40,8 @@ const char config_everything[] =
     "  beta2: 0.1234567890123456789\n"
     "  epsilon: 1\n"
     "  weight_decay: 5e-324\n"
+    "  trust: 1\n"
+    "  clip_global_norm: 0.0\n" /* more takes sync */
     "  schedule: cosine\n"
     "  warmup_steps: 9\n"
     "  decay_steps: 10\n"

@@ -114,6 +114,8 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->update.beta2, 0.1234567890123456789);
     cr_assert_eq(config->update.epsilon, 1);
     cr_assert_eq(config->update.weight_decay, 5e-324);
+    cr_assert_eq(config->update.trust, 1);
+    cr_assert_eq(config->update.clip_global_norm, 0);
     cr_assert_eq(config->update.schedule, SG_SCHEDULE_COSINE);
     cr_assert_eq(config->update.warmup_steps, 9u);
     cr_assert_eq(config->update.decay_steps, 10u);
@@ -142,6 +144,19 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->data.crop, 15u);
     cr_assert_eq(config->data.train_rows, 7u);
     cr_assert_eq(config->data.test_rows, UINT32_MAX);
+    sg_config_destroy(config);
+}
+
+Test(config, what_takes_norms_is_for_sync)
+{
+    sg_config *config = config_parsed("update: {rule: lars, clip_global_norm: 2.5, trust: 0.01}\n");
+    cr_assert_eq(config->update.rule, SG_RULE_LARS);
+    cr_assert_eq(config->update.clip_global_norm, 2.5);
+    cr_assert_eq(config->update.trust, 0.01);
+    sg_config_destroy(config);
+    config = config_parsed("update: {rule: lamb}\n");
+    cr_assert_eq(config->update.rule, SG_RULE_LAMB);
+    cr_assert_eq(config->update.trust, 0.001);
     sg_config_destroy(config);
 }
 

@@ -165,7 +165,7 @@ Test(config_refused, a_word_that_is_none_of_the_choices_is_refused_with_the_choi
         {"update:\n  mode: asink\n",
          "c.yaml:2:9: update.mode: 'asink' is not one of sync, async, ssp (did you mean async?)"},
         {"update: {rule: adem}\n", "c.yaml:1:16: update.rule: 'adem' is not one of sgd, momentum, nesterov, adagrad, "
-                                   "rmsprop, adam, adamw, average (did you "
+                                   "rmsprop, adam, adamw, average, lars, lamb (did you "
                                    "mean adam?)"},
         {"update: {schedule: linear}\n", "c.yaml:1:20: update.schedule: 'linear' is not one of constant, step, cosine"},
         {"log_level: INFO\n", "c.yaml:1:12: log_level: 'INFO' is not one of debug, info, warn, error"},
@@ -230,6 +230,18 @@ Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_wa
         {"park_ms: 5000\n",
          "c.yaml:1:10: park_ms: park_ms is 5000 and lease_ms is 5000, wanted park_ms below lease_ms"},
         {"update: {rule: nesterov, momentum: 0}\n", "c.yaml:1:36: update.momentum: rule is nesterov and momentum is 0"},
+        {"update: {rule: lars, mode: async}\n",
+         "c.yaml:1:16: update.rule: rule lars or lamb needs norms of whole variables"},
+        {"update: {mode: ssp, rule: lamb}\n",
+         "c.yaml:1:27: update.rule: rule lars or lamb needs norms of whole variables"},
+        {"update: {clip_global_norm: 1, mode: async}\n",
+         "c.yaml:1:28: update.clip_global_norm: clip_global_norm needs the norm of a whole gradient"},
+        {"update: {clip_global_norm: 1, rule: lamb}\n",
+         "c.yaml:1:28: update.clip_global_norm: clip_global_norm is not for rule lamb, "},
+        {"update: {rule: average, clip_global_norm: 1}\n",
+         "c.yaml:1:43: update.clip_global_norm: clip_global_norm is not for"},
+        {"update: {trust: 0}\n", "c.yaml:1:17: update.trust: "},
+        {"update: {clip_global_norm: -1}\n", "c.yaml:1:28: update.clip_global_norm: "},
         {"update: {schedule: step}\n", "c.yaml:1:20: update.schedule: schedule is not constant and decay_steps is 0"},
         {"update: {schedule: cosine, warmup_steps: 10, decay_steps: 10}\n", "c.yaml:1:42: update.warmup_steps: "},
         {"checkpoint:\n  every: 5\n", "c.yaml:2:10: checkpoint.every: found 5, and checkpoint.dir, the folder"},

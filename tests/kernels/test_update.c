@@ -242,6 +242,7 @@ Test(update, values_may_be_written_beside_the_old_ones_or_over_them)
 /* The rule in double precision for one element, straight from the table of formulas. */
 static double expected(const sg_update *u, double w, double g, double slot0, double slot1)
 {
+    double gradient = g;
     if (u->rule == SG_RULE_ADAMW)
         w *= 1 - (double)u->learning_rate * (double)u->weight_decay;
     else if (u->rule != SG_RULE_AVERAGE)
@@ -269,6 +270,13 @@ static double expected(const sg_update *u, double w, double g, double slot0, dou
                        (sqrt(second) / sqrt(1 - pow(beta2, t)) + (double)u->epsilon);
     case SG_RULE_AVERAGE:
         return w + (g - w) / (double)u->members;
+    case SG_RULE_LARS:
+        return w - ((double)u->momentum * slot0 + (double)u->learning_rate * g);
+    case SG_RULE_LAMB: /* the direction; the decay is of the value */
+        first = beta1 * slot0 + (1 - beta1) * gradient;
+        second = beta2 * slot1 + (1 - beta2) * gradient * gradient;
+        return first / (1 - pow(beta1, t)) / (sqrt(second) / sqrt(1 - pow(beta2, t)) + (double)u->epsilon) +
+               (double)u->weight_decay * w;
     }
     return NAN;
 }

@@ -188,6 +188,12 @@ static outcome plain(const fixture *f)
         case SG_RULE_AVERAGE:
             w = sg_update_average(&c, w, sum);
             break;
+        case SG_RULE_LARS:
+            w = sg_update_lars(&c, w, sum, &o.slots[0][i]);
+            break;
+        case SG_RULE_LAMB:
+            w = sg_update_lamb(&c, w, sum, &o.slots[0][i], &o.slots[1][i]);
+            break;
         }
         o.new_values[i] = w;
     }

@@ -487,6 +487,22 @@ rig_call *rig_save(rig *r, uint64_t id)
     return call;
 }
 
+rig_call *rig_norms(rig *r, uint32_t ps, uint32_t group, uint64_t step, double *squares, size_t n_squares)
+{
+    Shardgrad__V1__NormsRequest request = SHARDGRAD__V1__NORMS_REQUEST__INIT;
+    request.ps = ps;
+    request.life = ps < RIG_MAX_PS ? r->lives[ps] : 1;
+    request.generation = 1;
+    request.group = group;
+    request.step = step;
+    request.squares = squares;
+    request.n_squares = n_squares;
+    rig_call *call = new_call(r);
+    sg_coordinator_on_norms(r->coordinator, r->now_ms, &request, call);
+    drain(r);
+    return call;
+}
+
 const Shardgrad__V1__Cut *rig_cut(const rig *r)
 {
     const Shardgrad__V1__OrderRequest *order = NULL;

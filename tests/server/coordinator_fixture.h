@@ -98,6 +98,8 @@ rig_call *rig_leave_begun(rig *r, uint64_t incarnation, uint64_t pushed, uint64_
 /* With a report of the last step. */
 rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float loss, uint64_t examples);
 rig_call *rig_save(rig *r, uint64_t id);
+/* From ps `ps`, under its life of now. */
+rig_call *rig_norms(rig *r, uint32_t ps, uint32_t group, uint64_t step, double *squares, size_t n_squares);
 /* The Cut that ps 0 was ordered last; asserts that there is one. */
 const Shardgrad__V1__Cut *rig_cut(const rig *r);
 /* All ps report that they have written their part of the newest Cut. */

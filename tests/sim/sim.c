@@ -145,7 +145,7 @@ static void free_calls(sim *s)
     while (s->calls != NULL) {
         sim_call *call = s->calls;
         s->calls = call->next;
-        if (call->sender == SIM_FROM_PS)
+        if (call->body->descriptor == &shardgrad__v1__register_request__descriptor)
             sim_register_free(call->body);
         else
             protobuf_c_message_free_unpacked(call->body, NULL);

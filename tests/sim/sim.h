@@ -6,6 +6,7 @@
  *   sim_network.c   calls: delayed, reordered, lost, repeated
  *   sim_ps.c        a ps: store and, in ps 0, the coordinator
  *   sim_register.c  its registration
+ *   sim_norms.c     what it asks the coordinator about norms
  *   sim_worker.c    a worker: its session (sim_worker.h: the worker side of the world; the names of its headers and
  *                   the server's must not meet)
  *   sim_trainer.c   what drives the session
@@ -41,6 +42,7 @@
 /* Bits of an incarnation that count; those above say where its coordinator began. */
 #define SIM_COUNTER_MASK UINT64_C(0xfff)
 /* Of sim_scenario_variables. */
+#define SIM_MATRIX_VARIABLE   0u
 #define SIM_AVERAGED_VARIABLE 1u
 #define SIM_FROZEN_VARIABLE   2u
 #define SIM_NO_PS             UINT32_MAX
@@ -51,6 +53,7 @@ typedef struct sim_worker sim_worker; /* sim_worker.h */
 typedef struct sg_store sg_store;
 typedef struct sg_store_cut sg_store_cut;
 typedef struct sg_store_load sg_store_load;
+typedef struct sg_store_norms sg_store_norms;
 typedef struct sg_coordinator sg_coordinator;
 typedef struct sg_coordinator_action sg_coordinator_action;
 
@@ -121,6 +124,8 @@ typedef struct sim_scenario {
     uint32_t quota[SIM_MAX_INDICES]; /* iterations that a process of this index does before it leaves */
     sim_fault faults[SIM_MAX_FAULTS];
     uint32_t n_faults;
+    float clip;   /* sync: update.clip_global_norm; 0: none */
+    sg_rule rule; /* sgd, or with sync lars, without a momentum */
     sim_change changes[SIM_MAX_CHANGES];
     uint32_t n_changes;
 } sim_scenario;
@@ -172,6 +177,16 @@ typedef struct sim_arrival {
 
 /* --- processes -------------------------------------------------------------------------------------------------- */
 
+/* What a ps asks the coordinator about a step of a group. */
+typedef struct sim_norms {
+    uint64_t number; /* 0: nothing */
+    uint64_t generation, step;
+    double squares[2 * SIM_MAX_SLICES];
+    size_t n_squares;
+    bool under_way;
+    uint64_t next_ms;
+} sim_norms;
+
 typedef struct sim_ps {
     sim *world;
     uint64_t told_life;       /* that it registers with: another than that of the process when ps 0 was started anew */
@@ -189,7 +204,8 @@ typedef struct sim_ps {
     Shardgrad__V1__SaveReport saved;                                /* number 0: nothing to say */
     char saved_text[SG_ERROR_MESSAGE_BYTES];
     uint64_t end_at_ms; /* 0: not yet */
-    bool ended;         /* with this: */
+    sim_norms norms[SIM_MAX_GROUPS];
+    bool ended; /* with this: */
     bool killed;
     sg_status status;
     char text[SG_ERROR_MESSAGE_BYTES];
@@ -361,6 +377,11 @@ void sim_change_begins(sim *s, const sg_checkpoint_manifest *manifest, const sim
 /* The coordinator has entered one, with this configuration. */
 void sim_change_entered(sim *s, const sg_config *config);
 void sim_change_judge(sim *s);
+
+void sim_norms_ask(void *ps, const sg_store_norms *what);
+void sim_norms_answered(sim *s, const sim_call *call, sg_status status, const char *text,
+                        const ProtobufCMessage *reply);
+void sim_norms_keep(sim *s, uint32_t ps);
 
 void sim_register_init(sim *s);
 void sim_register_deinit(sim *s);

@@ -46,6 +46,8 @@ static void hand_back(sim *s, sim_call *call, sg_status status, const char *text
     call->settled = true;
     if (call->sender == SIM_FROM_WORKER)
         sim_worker_reply(s, call, status, text, reply, data);
+    else if (call->body->descriptor == &shardgrad__v1__norms_request__descriptor)
+        sim_norms_answered(s, call, status, text, reply);
     else if (call->sender == SIM_FROM_PS)
         sim_register_answered(s, call, status, text);
     else if (call->sender == SIM_FROM_ADMIN)

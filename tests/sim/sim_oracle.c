@@ -306,8 +306,9 @@ static uint32_t counted(const sim_step_record *record, uint32_t slice,
     return n;
 }
 
-static float next_value(const sim *s, const sim_step_record *record, const sim_contribution *const *list, uint32_t n,
-                        uint64_t step, uint32_t slice, uint32_t elem, float old)
+/* *any: somebody's examples count. */
+static float mean_of(const sim_contribution *const *list, uint32_t n, uint64_t step, uint32_t slice, uint32_t elem,
+                     bool *any)
 {
     uint64_t total = 0;
     float sum = 0;
@@ -322,9 +323,70 @@ static float next_value(const sim *s, const sim_step_record *record, const sim_c
         sum = first ? scale * g : fmaf(scale, g, sum);
         first = false;
     }
-    if (total > 0 && is_averaged(s, slice))
-        return sum;
-    return total == 0 ? old : fmaf(-record->learning_rate, sum, old);
+    *any = total > 0;
+    return sum;
+}
+
+/* Of a step of a group: what its gradient is multiplied by, and the rate of each variable. */
+typedef struct step_scales {
+    float clip, rates[SIM_MAX_SLICES];
+} step_scales;
+
+/* The sums of squares of slices, of one variable or (UINT32_MAX) of all that are trained and not averaged. */
+static void add_squares(sim *s, uint32_t group, uint64_t step, uint32_t variable, long double *values,
+                        long double *gradients)
+{
+    const sim_step_record *record = record_of(s, group, step);
+    *values = *gradients = 0;
+    for (uint32_t slice = 0; slice < s->plan->n_slices; slice++) {
+        const sg_plan_slice *planned = &s->plan->slices[slice];
+        const sim_contribution *list[SG_ARRAY_LEN(record->contributions)];
+        bool any;
+        if (planned->group != group || planned->variable == SIM_FROZEN_VARIABLE || is_averaged(s, slice) ||
+            (variable != UINT32_MAX && planned->variable != variable))
+            continue;
+        const uint32_t n = counted(record, slice, list);
+        for (uint32_t i = 0; i < planned->n_elems; i++) {
+            const long double g = mean_of(list, n, step, slice, i, &any), w = s->slices[slice].values[step][i];
+            *gradients += g * g;
+            *values += w * w;
+        }
+    }
+}
+
+static step_scales scales_of(sim *s, uint32_t group, uint64_t step)
+{
+    const sim_step_record *record = record_of(s, group, step);
+    step_scales out = {.clip = 1};
+    long double values, gradients, factor = 1;
+    for (uint32_t i = 0; i < SIM_MAX_SLICES; i++)
+        out.rates[i] = record->learning_rate;
+    if (s->scenario.clip > 0) {
+        add_squares(s, group, step, UINT32_MAX, &values, &gradients);
+        factor = fminl((long double)s->scenario.clip / (sqrtl(gradients) + 1e-6L), 1);
+        out.clip = (float)factor;
+    }
+    for (uint32_t i = 0; s->scenario.rule == SG_RULE_LARS && i < s->plan->n_slices; i++) {
+        if (s->plan->slices[i].variable != SIM_MATRIX_VARIABLE) /* others have one dimension */
+            continue;
+        add_squares(s, group, step, s->plan->slices[i].variable, &values, &gradients);
+        if (values > 0 && gradients > 0)
+            out.rates[i] =
+                (float)((long double)record->learning_rate * 0.5L * sqrtl(values) / (factor * sqrtl(gradients)));
+    }
+    return out;
+}
+
+static float next_value(const sim *s, const step_scales *scales, const sim_contribution *const *list, uint32_t n,
+                        uint64_t step, uint32_t slice, uint32_t elem, float old)
+{
+    bool any;
+    const float sum = mean_of(list, n, step, slice, elem, &any);
+    if (!any || is_averaged(s, slice))
+        return any ? sum : old;
+    if (s->scenario.rule == SG_RULE_LARS)
+        return old - scales->rates[slice] * (scales->clip * sum);
+    return fmaf(-scales->rates[slice], scales->clip * sum, old);
 }
 
 static void check_step(sim *s, uint32_t ps, uint32_t slice, uint64_t step)
@@ -345,9 +407,10 @@ static void check_step(sim *s, uint32_t ps, uint32_t slice, uint64_t step)
     const bool is_enough = backup > 0 && n >= 1 && n + backup >= n_members;
     if (!is_enough && sg_workers_next(&missing, 0, &member))
         sim_fail(s, "slice %" PRIu32 ", step %" PRIu64 " closed without worker %" PRIu32, slice, step, member);
+    const step_scales scales = scales_of(s, s->plan->slices[slice].group, step);
     for (uint32_t i = 0; i < s->plan->slices[slice].n_elems && versions->known[step] && versions->known[step + 1];
          i++) {
-        float want = next_value(s, record, list, n, step, slice, i, versions->values[step][i]);
+        float want = next_value(s, &scales, list, n, step, slice, i, versions->values[step][i]);
         float got = versions->values[step + 1][i];
         if (memcmp(&want, &got, sizeof want) != 0)
             sim_fail(s,

@@ -160,6 +160,8 @@ static void arrive_at_coordinator(sim *s, sim_ps *ps, sim_arrival *arrival)
         sg_coordinator_on_heartbeat(c, s->now_ms, (const Shardgrad__V1__HeartbeatRequest *)body, arrival);
     else if (type == &shardgrad__v1__leave_request__descriptor)
         sg_coordinator_on_leave(c, s->now_ms, (const Shardgrad__V1__LeaveRequest *)body, arrival);
+    else if (type == &shardgrad__v1__norms_request__descriptor)
+        sg_coordinator_on_norms(c, s->now_ms, (const Shardgrad__V1__NormsRequest *)body, arrival);
     else if (type == &shardgrad__v1__set_request__descriptor)
         sg_coordinator_on_set(c, s->now_ms, (const Shardgrad__V1__SetRequest *)body, arrival);
     else
@@ -456,6 +458,7 @@ static void on_tick(sim *s, const sim_event *event)
     }
     check_silence(s, ps);
     sim_register_keep(s, index);
+    sim_norms_keep(s, index);
     sim_oracle_look(s, index);
     look_for_the_end(s, index);
     sim_at(s, s->now_ms + TICK_MS + sim_below(s, TICK_LATE_MS), on_tick, ps, ps->life);
@@ -484,6 +487,7 @@ void sim_ps_start(sim *s, uint32_t index)
                             .answer_pull = answer_pull,
                             .on_cut = sim_save_cut,
                             .on_load = sim_save_load,
+                            .on_norms = sim_norms_ask,
                             .user = s,
                             .cut_user = ps});
     ps->told_life = ps->life;

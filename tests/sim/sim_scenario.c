@@ -32,11 +32,13 @@ static void print_config(const sim *s, FILE *out)
     const sim_scenario *scenario = &s->scenario;
     fprintf(out, "ps: %s\nworkers: %" PRIu32 "\nmax_workers: 8\nmin_workers: %" PRIu32 "\non_worker_loss: %s\n",
             ps[scenario->n_ps], scenario->n_workers, scenario->min_workers, losses[scenario->on_loss]);
-    fprintf(out, "update: {mode: %s, staleness: %" PRIu64 ", backup_workers: %" PRIu32 ", learning_rate: 1}\n",
+    fprintf(out,
+            "update: {mode: %s, staleness: %" PRIu64 ", backup_workers: %" PRIu32 ", learning_rate: 1, rule: %s, "
+            "momentum: 0, trust: 0.5, clip_global_norm: %.0f}\n",
             scenario->ssp     ? "ssp"
             : scenario->async ? "async"
                               : "sync",
-            scenario->staleness, scenario->backup);
+            scenario->staleness, scenario->backup, sg_rule_name(scenario->rule), (double)scenario->clip);
     fprintf(out, "slice_bytes: 64\nmessage_bytes: %" PRIu64 "\ncontribution_bytes: %s\n", scenario->message_bytes,
             s->seed_number % 4 == 3 ? "128" : "4GiB");
     fprintf(out, "checkpoint: {dir: \"%s\", every: %" PRIu32 "}\n", scenario->saves ? "/checkpoints" : "",
@@ -75,6 +77,15 @@ static void choose_saves(sim *s)
     s->scenario.saves = sim_chance(s, 500);
     s->scenario.save_every = (uint32_t)sim_below(s, 4);
     s->scenario.disk_full_per_mille = full[sim_below(s, SG_ARRAY_LEN(full))];
+}
+
+/* What takes norms is for sync alone. Gradients have norms of a few thousand. */
+static void choose_norms(sim *s)
+{
+    sim_scenario *scenario = &s->scenario;
+    const bool may = !scenario->async && scenario->n_changes == 0;
+    scenario->rule = may && s->seed_number % 7 == 2 ? SG_RULE_LARS : SG_RULE_SGD;
+    scenario->clip = may && s->seed_number % 5 == 3 ? 1000 + 2000 * (float)(s->seed_number / 5 % 2) : 0;
 }
 
 static sim_fault choose_fault(sim *s)
@@ -166,6 +177,7 @@ void sim_scenario_choose(sim *s)
         scenario->faults[i] = choose_fault(s);
     choose_saves(s);
     sim_change_choose(s);
+    choose_norms(s);
     choose_config(s);
     s->settled_mode = s->config->update.mode;
     schedule(s);

@@ -93,6 +93,7 @@ int sg_set_main(int argc, char **argv)
             "which step is the first that has them. The cluster file stays as it is. These can be changed:\n"
             "  update.learning_rate  update.momentum  update.beta1  update.beta2  update.epsilon\n"
             "  update.weight_decay  update.schedule  update.warmup_steps  update.decay_steps  update.decay_factor\n"
+            "  update.clip_global_norm  update.trust\n"
             "and, where the job makes checkpoints, its mode and rule:\n"
             "  update.mode  update.staleness  update.backup_workers  update.rule\n"
             "Steps that were begun close then, a checkpoint is cut, and all go on from it in a new generation; slots\n"
