@@ -47,7 +47,7 @@ PB_H   := $(PB_C:.c=.h)
 obj     = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 COMMON  := $(call obj,common/*.c) $(PB_C:$(BUILD)/proto/%.c=$(BUILD)/obj/proto/%.o)
 REF     := $(call obj,kernels/ref*.c)# compiled for float and for double
-KERNELS := $(filter-out $(REF) $(if $(ONEDNN),,%/onednn.o),$(call obj,kernels/*.c)) $(REF:.o=_float.o) $(REF:.o=_double.o)
+KERNELS := $(filter-out $(REF) $(if $(ONEDNN),,%/onednn.o %/onednn_plan.o),$(call obj,kernels/*.c)) $(REF:.o=_float.o) $(REF:.o=_double.o)
 SERVER  := $(filter-out %/main.o,$(call obj,server/*.c))
 CLIENT  := $(call obj,worker/client/*.c)
 WORKER  := $(call obj,worker/nn/*.c worker/data/*.c worker/models/*.c worker/train/*.c)

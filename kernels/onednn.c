@@ -1,325 +1,12 @@
-/* kernels/onednn.c - convolutions by oneDNN: the only file that knows it.
- *
- * A plan holds, for one shape, three ways: forward, back to the input, back to the weight. Each is a oneDNN primitive
- * with the memory objects for its arguments, whose addresses are set at every call, and the reorder between the
- * weight's C order and what the primitive wants. Everything is made with the plan, so that nothing is when it is used;
- * scratch memory is the caller's.
- *
- * Threads: as many as OpenBLAS may use when the plans are made, which is the worker's one setting. oneDNN's OpenMP has
- * a number for each thread that calls it, so it is set with every call. */
+/* kernels/onednn.c - convolutions by oneDNN, as the plans of onednn_plan.c have them. Without a plan, and what is no
+ * convolution: by cpu.c. */
 #include "kernels/onednn.h"
-
-#include <cblas.h>
-#include <oneapi/dnnl/dnnl.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/status.h"
 #include "kernels/kernel.h"
+#include "kernels/onednn_plan.h"
 
-/* Of the OpenMP library that oneDNN brings along; its header comes with a compiler. */
-void omp_set_num_threads(int n_threads);
-
-#define ALIGN_BYTES   ((size_t)64)
-#define MAX_ARGUMENTS 5
-
-typedef struct way {
-    dnnl_primitive_t convolve; /* NULL: oneDNN has nothing fast for it */
-    dnnl_primitive_t reorder;  /* of the weight, to what convolve wants, or its gradient back; NULL: that is C order */
-    dnnl_exec_arg_t arguments[MAX_ARGUMENTS];
-    dnnl_memory_t x, y, weight, plain_weight, bias, scratchpad;
-    size_t weight_bytes, scratchpad_bytes;
-} way;
-
-typedef struct plan {
-    sg_conv_plan base; /* first: what others have of it */
-    sg_conv_shape shape;
-    struct plan *next;
-    bool is_possible; /* false: C order it is; kept, so as not to try again */
-    way forward, backward_input, backward_weight;
-    float *no_bias; /* [outputs] zeros */
-    struct plans *plans;
-} plan;
-
-typedef struct plans {
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-    dnnl_primitive_attr_t scratchpad_is_ours;
-    int n_threads;
-    size_t block; /* that oneDNN wants on this machine */
-    size_t count;
-    plan *first;
-} plans;
-
-/* The arrays of one shape as oneDNN describes them. */
-typedef struct arrays {
-    dnnl_memory_desc_t x, weight, plain_weight, bias, y;
-    dnnl_dims_t stride, padding;
-} arrays;
-
-/* dims: all of a dnnl_dims_t, which oneDNN copies. */
-static bool describe(dnnl_memory_desc_t *d, int n_dims, const dnnl_dims_t dims, dnnl_format_tag_t tag)
-{
-    return dnnl_memory_desc_init_by_tag(d, n_dims, dims, dnnl_f32, tag) == dnnl_success;
-}
-
-static dnnl_format_tag_t tag_of(size_t block)
-{
-    return block == SG_BLOCK_MAX ? dnnl_nChw16c : block == SG_BLOCK_MIN ? dnnl_nChw8c : dnnl_nchw;
-}
-
-static bool describe_all(const sg_conv_shape *s, const sg_conv_plan *layout, arrays *a)
-{
-    const dnnl_dims_t x = {(dnnl_dim_t)s->images, (dnnl_dim_t)s->channels, (dnnl_dim_t)s->height, (dnnl_dim_t)s->width};
-    const dnnl_dims_t y = {(dnnl_dim_t)s->images, (dnnl_dim_t)s->outputs, (dnnl_dim_t)s->out_height,
-                           (dnnl_dim_t)s->out_width};
-    const dnnl_dims_t grouped = {(dnnl_dim_t)s->groups, (dnnl_dim_t)(s->outputs / s->groups),
-                                 (dnnl_dim_t)(s->channels / s->groups), (dnnl_dim_t)s->kernel_height,
-                                 (dnnl_dim_t)s->kernel_width};
-    const dnnl_dims_t outputs = {(dnnl_dim_t)s->outputs};
-    const bool one = s->groups == 1;
-    dnnl_dims_t weight = {0};
-    memcpy(weight, grouped + one, (size_t)(5 - one) * sizeof weight[0]);
-    for (int i = 0; i < 2; i++) {
-        a->stride[i] = (dnnl_dim_t)s->stride;
-        a->padding[i] = (dnnl_dim_t)s->padding;
-    }
-    return describe(&a->x, 4, x, tag_of(layout->in_block)) && describe(&a->y, 4, y, tag_of(layout->out_block)) &&
-           describe(&a->weight, 5 - one, weight, dnnl_format_tag_any) &&
-           describe(&a->plain_weight, 5 - one, weight, one ? dnnl_oihw : dnnl_goihw) &&
-           describe(&a->bias, 1, outputs, dnnl_x);
-}
-
-/* Neither the plain loops nor im2col with a matrix product, which OpenBLAS does as well without a copy. */
-static bool is_fast(const_dnnl_primitive_desc_t pd)
-{
-    const char *name = "ref";
-    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name) == dnnl_success &&
-           !strstr(name, "ref") && !strstr(name, "gemm");
-}
-
-static bool make_memory(const plans *p, const dnnl_memory_desc_t *d, dnnl_memory_t *memory)
-{
-    return dnnl_memory_create(memory, d, p->engine, DNNL_MEMORY_NONE) == dnnl_success;
-}
-
-/* Between the weight's C order and what the primitive wants; forward: to that. */
-static bool make_reorder(const plans *p, const arrays *a, const dnnl_memory_desc_t *wanted, bool forward, way *w)
-{
-    dnnl_primitive_desc_t pd;
-    w->weight_bytes = dnnl_memory_desc_get_size(wanted);
-    if (!make_memory(p, wanted, &w->weight) || !make_memory(p, &a->plain_weight, &w->plain_weight))
-        return false;
-    if (dnnl_memory_desc_equal(wanted, &a->plain_weight)) {
-        w->weight_bytes = 0;
-        return true;
-    }
-    if (dnnl_reorder_primitive_desc_create(&pd, forward ? &a->plain_weight : wanted, p->engine,
-                                           forward ? wanted : &a->plain_weight, p->engine, NULL) != dnnl_success)
-        return false;
-    const bool made = dnnl_primitive_create(&w->reorder, pd) == dnnl_success;
-    dnnl_primitive_desc_destroy(pd);
-    return made;
-}
-
-/* The primitive and all its arguments. kinds: oneDNN's names for x, weight and y; scratchpad and bias are added. */
-static bool make_way(const plans *p, const arrays *a, const_dnnl_primitive_desc_t pd, const int kinds[3], way *w)
-{
-    const bool to_weight = kinds[1] == DNNL_ARG_DIFF_WEIGHTS, forward = kinds[2] == DNNL_ARG_DST;
-    const dnnl_memory_desc_t *weight =
-        dnnl_primitive_desc_query_md(pd, to_weight ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-    const dnnl_memory_desc_t *scratchpad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    w->scratchpad_bytes = dnnl_memory_desc_get_size(scratchpad);
-    if (!make_reorder(p, a, weight, !to_weight, w) || !make_memory(p, &a->x, &w->x) || !make_memory(p, &a->y, &w->y) ||
-        !make_memory(p, scratchpad, &w->scratchpad) || (forward && !make_memory(p, &a->bias, &w->bias)))
-        return false;
-    const dnnl_exec_arg_t all[MAX_ARGUMENTS] = {{kinds[0], w->x},
-                                                {kinds[1], w->weight},
-                                                {kinds[2], w->y},
-                                                {DNNL_ARG_SCRATCHPAD, w->scratchpad},
-                                                {DNNL_ARG_BIAS, w->bias}};
-    memcpy(w->arguments, all, sizeof all);
-    return dnnl_primitive_create(&w->convolve, pd) == dnnl_success;
-}
-
-static void free_way(way *w)
-{
-    dnnl_memory_t *const memories[] = {&w->x, &w->y, &w->weight, &w->plain_weight, &w->bias, &w->scratchpad};
-    for (size_t i = 0; i < SG_ARRAY_LEN(memories); i++)
-        if (*memories[i])
-            dnnl_memory_destroy(*memories[i]);
-    if (w->convolve)
-        dnnl_primitive_destroy(w->convolve);
-    if (w->reorder)
-        dnnl_primitive_destroy(w->reorder);
-    *w = (way){0};
-}
-
-static dnnl_primitive_desc_t try_descriptor(const plans *p, const dnnl_convolution_desc_t *d,
-                                            const_dnnl_primitive_desc_t hint)
-{
-    dnnl_primitive_desc_t pd = NULL;
-    if (dnnl_primitive_desc_create(&pd, d, p->scratchpad_is_ours, p->engine, hint) != dnnl_success)
-        return NULL;
-    if (is_fast(pd))
-        return pd;
-    dnnl_primitive_desc_destroy(pd);
-    return NULL;
-}
-
-static bool make_backward_weight(const plans *p, const arrays *a, const_dnnl_primitive_desc_t forward, way *w)
-{
-    static const int kinds[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST};
-    dnnl_convolution_desc_t d;
-    if (dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &a->x, &a->weight, NULL, &a->y,
-                                                    a->stride, a->padding, a->padding) != dnnl_success)
-        return false;
-    dnnl_primitive_desc_t pd = try_descriptor(p, &d, forward);
-    const bool made = pd && make_way(p, a, pd, kinds, w);
-    dnnl_primitive_desc_destroy(pd);
-    return made;
-}
-
-/* Where there is nothing fast, it stays without: images that are the network's input need no gradient. */
-static bool make_backward_input(const plans *p, const arrays *a, const_dnnl_primitive_desc_t forward, way *w)
-{
-    static const int kinds[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
-    dnnl_convolution_desc_t d;
-    if (dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &a->x, &a->weight, &a->y, a->stride,
-                                                 a->padding, a->padding) != dnnl_success)
-        return false;
-    dnnl_primitive_desc_t pd = try_descriptor(p, &d, forward);
-    if (!pd)
-        return true;
-    const bool made = make_way(p, a, pd, kinds, w);
-    dnnl_primitive_desc_destroy(pd);
-    return made;
-}
-
-static bool make_ways(const plans *p, const arrays *a, plan *made)
-{
-    static const int kinds[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-    dnnl_convolution_desc_t d;
-    if (dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, &a->x, &a->weight,
-                                           &a->bias, &a->y, a->stride, a->padding, a->padding) != dnnl_success)
-        return false;
-    dnnl_primitive_desc_t pd = try_descriptor(p, &d, NULL);
-    if (!pd)
-        return false;
-    const bool all = make_way(p, a, pd, kinds, &made->forward) &&
-                     make_backward_weight(p, a, pd, &made->backward_weight) &&
-                     make_backward_input(p, a, pd, &made->backward_input);
-    dnnl_primitive_desc_destroy(pd);
-    return all;
-}
-
-static void free_plan(plan *gone)
-{
-    free_way(&gone->forward);
-    free_way(&gone->backward_input);
-    free_way(&gone->backward_weight);
-    free(gone->no_bias);
-    free(gone);
-}
-
-/* The block that oneDNN chooses by itself for a usual layer; 0: none of ours. */
-static size_t find_block(const plans *p)
-{
-    static const dnnl_dims_t images = {1, 64, 16, 16}, window = {64, 64, 3, 3}, ones = {1, 1};
-    dnnl_memory_desc_t x, weight, y;
-    dnnl_convolution_desc_t d;
-    if (!describe(&x, 4, images, dnnl_format_tag_any) || !describe(&weight, 4, window, dnnl_format_tag_any) ||
-        !describe(&y, 4, images, dnnl_format_tag_any) ||
-        dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, &x, &weight, NULL, &y,
-                                           ones, ones, ones) != dnnl_success)
-        return 0;
-    dnnl_primitive_desc_t pd = try_descriptor(p, &d, NULL);
-    if (!pd)
-        return 0;
-    const dnnl_memory_desc_t *chosen = dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0);
-    size_t block = SG_BLOCK_MAX;
-    while (block >= SG_BLOCK_MIN && !(describe(&y, 4, images, tag_of(block)) && dnnl_memory_desc_equal(chosen, &y)))
-        block /= 2;
-    dnnl_primitive_desc_destroy(pd);
-    return block >= SG_BLOCK_MIN ? block : 0;
-}
-
-static void destroy(void *of)
-{
-    plans *p = of;
-    while (p->first) {
-        plan *gone = p->first;
-        p->first = gone->next;
-        free_plan(gone);
-    }
-    if (p->scratchpad_is_ours)
-        dnnl_primitive_attr_destroy(p->scratchpad_is_ours);
-    if (p->stream)
-        dnnl_stream_destroy(p->stream);
-    if (p->engine)
-        dnnl_engine_destroy(p->engine);
-    free(p);
-}
-
-static void *create(void)
-{
-    const unsigned runtime = dnnl_version()->cpu_runtime; /* of the others the number of threads is not ours to set */
-    if (runtime != DNNL_RUNTIME_OMP && runtime != DNNL_RUNTIME_SEQ)
-        return NULL;
-    plans *p = sg_xcalloc(1, sizeof *p);
-    p->n_threads = openblas_get_num_threads();
-    omp_set_num_threads(p->n_threads);
-    if (dnnl_engine_create(&p->engine, dnnl_cpu, 0) == dnnl_success &&
-        dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags) == dnnl_success &&
-        dnnl_primitive_attr_create(&p->scratchpad_is_ours) == dnnl_success &&
-        dnnl_primitive_attr_set_scratchpad_mode(p->scratchpad_is_ours, dnnl_scratchpad_mode_user) == dnnl_success)
-        p->block = find_block(p);
-    if (p->block > 0)
-        return p;
-    destroy(p);
-    return NULL;
-}
-
-static bool equal(const sg_conv_shape *a, const sg_conv_shape *b)
-{
-    return a->images == b->images && a->channels == b->channels && a->height == b->height && a->width == b->width &&
-           a->outputs == b->outputs && a->kernel_height == b->kernel_height && a->kernel_width == b->kernel_width &&
-           a->stride == b->stride && a->padding == b->padding && a->groups == b->groups;
-}
-
-static plan *make_plan(plans *p, const sg_conv_shape *shape)
-{
-    plan *made = sg_xcalloc(1, sizeof *made);
-    *made = (plan){.shape = *shape, .plans = p};
-    made->base.in_block = shape->channels / shape->groups % p->block == 0 ? p->block : 0;
-    made->base.out_block = p->block;
-    arrays a;
-    omp_set_num_threads(p->n_threads);
-    made->is_possible = describe_all(shape, &made->base, &a) && make_ways(p, &a, made);
-    if (made->is_possible)
-        made->no_bias = sg_xcalloc(shape->outputs, sizeof(float));
-    return made;
-}
-
-static sg_conv_plan *find(void *of, const sg_conv_shape *shape)
-{
-    plans *p = of;
-    if (shape->images == 0 || shape->outputs / shape->groups % p->block != 0)
-        return NULL;
-    plan **place = &p->first;
-    while (*place && !equal(&(*place)->shape, shape))
-        place = &(*place)->next;
-    if (!*place) {
-        *place = make_plan(p, shape);
-        p->count++;
-    }
-    return (*place)->is_possible ? &(*place)->base : NULL;
-}
-
-static size_t count(const void *of)
-{
-    return ((const plans *)of)->count;
-}
+#define ALIGN_BYTES ((size_t)64)
 
 static size_t aligned(size_t n_bytes)
 {
@@ -343,7 +30,7 @@ static size_t weight_elems(const sg_conv_shape *s)
 
 /* Scratch memory is cut into: the weight as the primitive wants it, what the primitive needs, a result that is added.
  */
-static size_t way_bytes(const way *w, size_t n_added)
+static size_t way_bytes(const sg_onednn_way *w, size_t n_added)
 {
     return aligned(w->weight_bytes) + aligned(w->scratchpad_bytes) + aligned(n_added * sizeof(float));
 }
@@ -358,7 +45,7 @@ static size_t scratch_elems(const sg_conv_shape *s)
     const sg_kernel_conv *plain = sg_kernel_cpu()->conv;
     if (!s->plan)
         return plain->scratch_elems(s);
-    const plan *p = (const plan *)s->plan;
+    const sg_onednn_plan *p = (const sg_onednn_plan *)s->plan;
     size_t n_bytes = larger(way_bytes(&p->forward, 0), way_bytes(&p->backward_weight, weight_elems(s)));
     if (p->backward_input.convolve)
         n_bytes = larger(n_bytes, way_bytes(&p->backward_input, x_elems(s)));
@@ -377,7 +64,7 @@ static void point(dnnl_memory_t memory, const void *at)
     must(dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)at));
 }
 
-static void execute(const plans *p, dnnl_primitive_t primitive, int n, const dnnl_exec_arg_t *arguments)
+static void execute(const sg_onednn_plans *p, dnnl_primitive_t primitive, int n, const dnnl_exec_arg_t *arguments)
 {
     omp_set_num_threads(p->n_threads);
     must(dnnl_primitive_execute(primitive, p->stream, n, arguments));
@@ -385,7 +72,7 @@ static void execute(const plans *p, dnnl_primitive_t primitive, int n, const dnn
 }
 
 /* Sets the addresses of everything; the weight, if that is not in the order that the primitive wants, in scratch. */
-static void place(const way *w, const void *x, const void *weight, const void *y, char *scratch)
+static void place(const sg_onednn_way *w, const void *x, const void *weight, const void *y, char *scratch)
 {
     point(w->x, x);
     point(w->y, y);
@@ -394,7 +81,7 @@ static void place(const way *w, const void *x, const void *weight, const void *y
     point(w->scratchpad, scratch + aligned(w->weight_bytes));
 }
 
-static void reorder(const plans *p, const way *w, dnnl_memory_t from, dnnl_memory_t to)
+static void reorder(const sg_onednn_plans *p, const sg_onednn_way *w, dnnl_memory_t from, dnnl_memory_t to)
 {
     if (w->reorder)
         execute(p, w->reorder, 2, (const dnnl_exec_arg_t[]){{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
@@ -406,17 +93,17 @@ static void forward(const sg_conv_shape *s, const void *x, const void *weight, c
         sg_kernel_cpu()->conv->forward(s, x, weight, bias, scratch, y);
         return;
     }
-    const plan *p = (const plan *)s->plan;
-    const way *w = &p->forward;
+    const sg_onednn_plan *p = (const sg_onednn_plan *)s->plan;
+    const sg_onednn_way *w = &p->forward;
     place(w, x, weight, y, scratch);
     point(w->bias, bias ? bias : p->no_bias);
     reorder(p->plans, w, w->plain_weight, w->weight);
-    execute(p->plans, w->convolve, MAX_ARGUMENTS, w->arguments);
+    execute(p->plans, w->convolve, SG_ONEDNN_MAX_ARGUMENTS, w->arguments);
 }
 
 /* By the table of cpu.c, which has x in C order as the plan does, and gets y so. */
-static void backward_plain_input(const plan *p, const void *dy, const void *weight, bool accumulate, char *scratch,
-                                 void *dx)
+static void backward_plain_input(const sg_onednn_plan *p, const void *dy, const void *weight, bool accumulate,
+                                 char *scratch, void *dx)
 {
     const sg_conv_shape *s = &p->shape;
     SG_ASSERT(p->base.in_block == 0);
@@ -433,8 +120,8 @@ static void backward_input(const sg_conv_shape *s, const void *dy, const void *w
         sg_kernel_cpu()->conv->backward_input(s, dy, weight, accumulate, scratch, dx);
         return;
     }
-    const plan *p = (const plan *)s->plan;
-    const way *w = &p->backward_input;
+    const sg_onednn_plan *p = (const sg_onednn_plan *)s->plan;
+    const sg_onednn_way *w = &p->backward_input;
     if (!w->convolve) {
         backward_plain_input(p, dy, weight, accumulate, scratch, dx);
         return;
@@ -442,7 +129,7 @@ static void backward_input(const sg_conv_shape *s, const void *dy, const void *w
     void *added = (char *)scratch + way_bytes(w, 0);
     place(w, accumulate ? added : dx, weight, dy, scratch);
     reorder(p->plans, w, w->plain_weight, w->weight);
-    execute(p->plans, w->convolve, MAX_ARGUMENTS - 1, w->arguments);
+    execute(p->plans, w->convolve, SG_ONEDNN_MAX_ARGUMENTS - 1, w->arguments);
     if (accumulate)
         sg_kernel_cpu()->scaled(x_elems(s), 1, added, true, dx);
 }
@@ -454,11 +141,11 @@ static void backward_weight(const sg_conv_shape *s, const void *x, const void *d
         sg_kernel_cpu()->conv->backward_weight(s, x, dy, accumulate, scratch, dweight);
         return;
     }
-    const plan *p = (const plan *)s->plan;
-    const way *w = &p->backward_weight;
+    const sg_onednn_plan *p = (const sg_onednn_plan *)s->plan;
+    const sg_onednn_way *w = &p->backward_weight;
     void *added = (char *)scratch + way_bytes(w, 0);
     place(w, x, accumulate ? added : dweight, dy, scratch);
-    execute(p->plans, w->convolve, MAX_ARGUMENTS - 1, w->arguments);
+    execute(p->plans, w->convolve, SG_ONEDNN_MAX_ARGUMENTS - 1, w->arguments);
     reorder(p->plans, w, w->weight, w->plain_weight);
     if (accumulate)
         sg_kernel_cpu()->scaled(weight_elems(s), 1, added, true, dweight);
@@ -469,10 +156,8 @@ static void plane_sums(size_t images, size_t channels, size_t plane, const void 
     sg_kernel_cpu()->conv->plane_sums(images, channels, plane, x, accumulate, sums);
 }
 
-static const sg_conv_planner planner = {.create = create, .destroy = destroy, .find = find, .count = count};
-
 const sg_kernel_conv sg_onednn_conv = {
-    .planner = &planner,
+    .planner = &sg_onednn_planner,
     .scratch_elems = scratch_elems,
     .forward = forward,
     .backward_input = backward_input,

@@ -1,5 +1,5 @@
 /* tests/bench/step.c - forward and backward of a built-in model on noise, on one thread. Prints the milliseconds of
- * processor time per step: the median, and how many threads OpenBLAS would use.
+ * processor time per step: the median, how many threads OpenBLAS would use, and the name of the kernel table.
  *
  *     step MODEL CHANNELS SIDE BATCH [STEPS [cpu|onednn]]    images of CHANNELS x SIDE x SIDE; mlp has the hidden
  * layers of the quick start, resnet18 and resnet50 their usual width; onednn where it was found */
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
             times[i - WARM_UP] = took;
     }
     qsort(times, n_steps, sizeof *times, by_size);
-    printf("%.4f %d\n", times[n_steps / 2], openblas_get_num_threads());
+    printf("%.4f %d %s\n", times[n_steps / 2], openblas_get_num_threads(), sg_tape_kernel(tape)->name);
     sg_tape_destroy(tape);
     sg_model_destroy(model);
     free(x);
