@@ -179,26 +179,42 @@ void sg_coordinator_change_deinit(sg_coordinator *c)
 
 /* --- what was begun closes -------------------------------------------------------------------------------------- */
 
-/* The first iteration that somebody who is there takes part in. */
-static uint64_t first_of_members(const sg_coordinator *c)
+/* Iterations of the members, and of those who are missed and whose places others will take. */
+typedef struct members_view {
+    uint64_t first;   /* that one of them takes part in */
+    uint64_t n_later; /* of them take part from a later iteration on than was asked about */
+} members_view;
+
+static void view_add(members_view *view, uint64_t member_from, uint64_t iteration)
 {
-    uint64_t first = UINT64_MAX;
-    for (uint32_t i = 0; i < c->n_workers; i++) {
-        if (c->workers[i].member && c->workers[i].member_from < first)
-            first = c->workers[i].member_from;
-    }
-    return first == UINT64_MAX ? 0 : first;
+    view->first = member_from < view->first ? member_from : view->first;
+    view->n_later += member_from > iteration;
 }
 
-/* Sync: a step of an iteration that was begun in another group, and is about to be asked for. */
+static members_view view_members(const sg_coordinator *c, uint64_t iteration)
+{
+    members_view view = {.first = UINT64_MAX};
+    const sg_coordinator_loss *loss;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (c->workers[i].member)
+            view_add(&view, c->workers[i].member_from, iteration);
+    }
+    TAILQ_FOREACH(loss, &c->losses, link)
+    view_add(&view, loss->life.member_from, iteration);
+    if (view.first == UINT64_MAX)
+        view.first = 0;
+    return view;
+}
+
+/* Sync: a step of an iteration that was begun in another group, and is about to be asked for. Each joiner may have got
+ * a step farther than the one who let it in. */
 static bool lags(const sg_coordinator *c, uint32_t index)
 {
     const sg_coordinator_group *group = &c->groups[index];
-    const uint64_t first = first_of_members(c);
-    uint64_t from = group->next_step > 0 ? group->last_iteration + 1 : 0;
-    from = from > first ? from : first;
-    const uint64_t next = sg_coordinator_steps_iteration(c, index, from);
-    return next < c->frozen && c->frozen - next <= NEAR_ITERATIONS;
+    const uint64_t from = group->next_step > 0 ? group->last_iteration + 1 : 0;
+    const members_view view = view_members(c, from);
+    const uint64_t next = sg_coordinator_steps_iteration(c, index, from > view.first ? from : view.first);
+    return next < c->frozen && c->frozen - next <= NEAR_ITERATIONS + view.n_later;
 }
 
 static bool has_waited(const sg_coordinator *c, uint64_t ms)

@@ -220,8 +220,33 @@ Test(coordinator_change, steps_of_an_iteration_that_was_begun_are_handed_out_sti
     cr_assert_eq(rig_cut(&r)->mark, 2);
     cr_assert_eq(rig_cut(&r)->steps[1], 2);
     complete(2);
-    complete(2);
     cr_assert_eq(answered(call)->iteration, 2);
+    end();
+}
+
+/* Each joiner is a member from the iteration on that the one before it has opened, and opens the next. */
+Test(coordinator_change, a_group_of_which_joiners_are_far_ahead_is_waited_for)
+{
+    rig_init(&r, (const char *[]){"workers=2", "max_workers=8", "ps=[\"a:1\",\"b:2\"]", "checkpoint.dir=/somewhere",
+                                  "update.mode=sync", NULL});
+    memset(workers, 0, sizeof workers);
+    rig_start(&r, 2, workers);
+    for (uint32_t i = 0; i < 2; i++)
+        tickets[i] = rig_ticket(&r, workers[i], 0, 0, 0);
+    complete(0);
+    uint64_t ahead = workers[0];
+    for (uint32_t joiner = 2; joiner < 6; joiner++) {
+        uint64_t next = rig_join(&r, joiner, 1000 + joiner);
+        rig_declare(&r, next);
+        rig_call *first = rig_ticket(&r, next, 0, 0, 0);
+        cr_assert(rig_waits(first));
+        rig_granted(rig_ticket(&r, ahead, 0, joiner - 1, 0));
+        cr_assert_eq(rig_granted(first)->step->iteration, joiner - 1);
+        ahead = next;
+    }
+    rig_set(&r, 7, "update.mode", "async");
+    cr_assert_eq(rig_ordered(&r, 0, CUT, NULL), 1, "iteration 0 of the other group is still to come");
+    cr_assert_eq(rig_granted(rig_ticket(&r, workers[0], 1, 0, 0))->step->iteration, 0);
     end();
 }
 

@@ -145,8 +145,8 @@ static void fill_gradients(sim *s, sim_worker *worker, const uint32_t *slices, s
     sg_session_facts_get(worker->session, &facts);
     worker->weight = sim_chance(s, 100) ? 0 : 1 + sim_below(s, 4);
     for (size_t i = 0; i < n; i++) {
-        if (!sg_session_is_back(worker->session) && !is_async(worker) &&
-            sg_session_slice_version(worker->session, slices[i]) != worker->step.number)
+        if (!sg_session_is_back(worker->session) && sg_session_failed(worker->session, NULL) == SG_OK &&
+            !is_async(worker) && sg_session_slice_version(worker->session, slices[i]) != worker->step.number)
             sim_fail(s, "worker %" PRIu32 " computes step %" PRIu64 " on another version of slice %" PRIu32,
                      worker->index, worker->step.number, slices[i]);
         for (uint32_t k = 0; k < SIM_SLICE_ELEMS; k++)
