@@ -281,11 +281,25 @@ static void order_cut(sg_coordinator *c)
     cut.n_steps = sg_coordinator_is_async(c) ? 0 : c->n_groups;
     cut.number = c->save.number;
     cut.ticket_mark = c->save.ticket_mark;
-    cut.urgent = c->save.urgent || c->drain.on;
+    cut.urgent = c->save.hurried = c->save.urgent || c->drain.on;
     Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
     order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
     order.cut = &cut;
     sg_coordinator_order_all(c, &order.base);
+}
+
+/* One that is written in peace is waited for now: by who wants the next one, the end of the job, or a change. */
+static void hurry_ps(sg_coordinator *c)
+{
+    if (c->save.hurried || !(c->save.again || c->drain.on || sg_coordinator_change_halts(c)))
+        return;
+    Shardgrad__V1__Hurry hurry = SHARDGRAD__V1__HURRY__INIT;
+    hurry.number = c->save.number;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_HURRY;
+    order.hurry = &hurry;
+    sg_coordinator_order_all(c, &order.base);
+    c->save.hurried = true;
 }
 
 static void note_members(sg_coordinator *c)
@@ -503,6 +517,7 @@ bool sg_coordinator_save_advance(sg_coordinator *c)
     case SG_COORDINATOR_SAVE_CUT:
         if (take_reports(c))
             return true;
+        hurry_ps(c);
         break;
     case SG_COORDINATOR_SAVE_WRITING:
         break;

@@ -277,7 +277,8 @@ typedef struct sg_coordinator_save {
     bool complete;                             /* one is, of this generation, or this started from one: */
     bool failed;                               /* one has, since then */
     bool again;                                /* one is to be begun when that under way is over */
-    bool urgent;                               /* somebody waits for the newest one that was begun */
+    bool urgent;                               /* somebody waits for the newest one that was begun; */
+    bool hurried;                              /* and every ps was told */
     uint64_t number;                           /* of the newest one that was begun; they count from 1 */
     uint64_t mark;                             /* of the newest one: its iteration */
     uint64_t ticket_mark;                      /* what steps carry that are not in it; no two cuts have the same */

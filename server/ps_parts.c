@@ -19,6 +19,12 @@ static void on_cut(void *user, const sg_store_cut *cut, sg_status status, const 
     sg_ps_save_cut(ps->save, cut, status, message);
 }
 
+static void on_hurry(void *user, uint64_t generation, uint64_t number)
+{
+    sg_ps *ps = user;
+    sg_ps_save_hurry_cut(ps->save, generation, number);
+}
+
 static void on_save_report(void *user, const Shardgrad__V1__SaveReport *report)
 {
     sg_ps *ps = user;
@@ -106,6 +112,7 @@ static sg_status create_parts(sg_ps *ps, sg_error *err)
                                             .log = ps->options.log,
                                             .answer_pull = sg_parameter_service_answer_pull,
                                             .on_cut = on_cut,
+                                            .on_hurry = on_hurry,
                                             .on_load = on_load,
                                             .on_norms = on_norms,
                                             .user = &ps->parameter_service,

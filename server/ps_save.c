@@ -22,6 +22,7 @@ typedef struct job {
     sg_store_cut cut;
     LIST_ENTRY(job) link; /* of a cut that is to be written, or is being written */
     _Atomic bool stop;    /* nobody wants it any more */
+    _Atomic bool hurry;   /* somebody waits for it */
     uint64_t hurry_ms;    /* until then it gives way to others */
     sg_checkpoint_part part;
     sg_checkpoint_manifest manifest;
@@ -36,8 +37,9 @@ struct sg_ps_save {
     sg_checkpoint_lock *lock;
     LIST_HEAD(, job) cuts;
     bool closed;
-    uint64_t cut_ms; /* when the newest cut was made; 0: none yet */
-    _Atomic bool hurry;
+    uint64_t cut_ms;                             /* when the newest cut was made; 0: none yet */
+    bool hurry;                                  /* somebody waits for whatever is written, */
+    uint64_t hurried_generation, hurried_number; /* and for this one */
     Shardgrad__V1__SaveReport report;
     char message[SG_ERROR_MESSAGE_BYTES];
 };
@@ -123,7 +125,7 @@ static sg_status write_part(job *j)
                                                     .folder = save->folder,
                                                     .cut = j->cut,
                                                     .hurry_ms = j->hurry_ms,
-                                                    .hurry = &save->hurry,
+                                                    .hurry = &j->hurry,
                                                     .stop = &j->stop},
                                  &j->part, &j->error);
 }
@@ -226,6 +228,8 @@ static void on_cut(sg_mailbox_item *item)
         j->status =
             sg_error_set(&j->error, SG_CONFIG, "checkpoint.dir is not set for ps %" PRIu32, j->save->options.ps);
     set_hurry(j);
+    const sg_ps_save *save = j->save;
+    j->hurry = save->hurry || (save->hurried_generation == j->cut.generation && save->hurried_number == j->cut.number);
     if (j->status != SG_OK || j->save->closed)
         end(j);
     else
@@ -252,9 +256,39 @@ void sg_ps_save_complete(sg_ps_save *save, const sg_checkpoint_manifest *manifes
     add(j);
 }
 
+typedef struct hurry {
+    sg_mailbox_item arrived;
+    sg_ps_save *save;
+    uint64_t generation, number;
+} hurry;
+
+static void on_hurry(sg_mailbox_item *item)
+{
+    hurry *h = SG_CONTAINER_OF(item, hurry, arrived);
+    job *j;
+    h->save->hurried_generation = h->generation;
+    h->save->hurried_number = h->number;
+    LIST_FOREACH(j, &h->save->cuts, link)
+    {
+        if (j->cut.generation == h->generation && j->cut.number == h->number)
+            j->hurry = true;
+    }
+    free(h);
+}
+
+void sg_ps_save_hurry_cut(sg_ps_save *save, uint64_t generation, uint64_t number)
+{
+    hurry *h = sg_xcalloc(1, sizeof *h);
+    *h = (hurry){.arrived.run = on_hurry, .save = save, .generation = generation, .number = number};
+    sg_mailbox_post(save->options.mailbox, &h->arrived);
+}
+
 void sg_ps_save_hurry(sg_ps_save *save)
 {
+    job *j;
     save->hurry = true;
+    LIST_FOREACH(j, &save->cuts, link)
+    j->hurry = true;
 }
 
 void sg_ps_save_give_up(sg_ps_save *save)

@@ -2,7 +2,7 @@
  *
  * Nothing of it is on the way of a push or a pull. One thing is done at a time (disk_jobs.h).
  *
- * Threads: sg_ps_save_cut any, all else the loop's. */
+ * Threads: sg_ps_save_cut and sg_ps_save_hurry_cut any, all else the loop's. */
 #ifndef SG_SERVER_PS_SAVE_H
 #define SG_SERVER_PS_SAVE_H
 
@@ -39,6 +39,8 @@ void sg_ps_save_cut(sg_ps_save *save, const sg_store_cut *cut, sg_status status,
 /* Completes a checkpoint of which all parts are written, and removes old ones: on_written follows. `current`: what this
  * generation started from. */
 void sg_ps_save_complete(sg_ps_save *save, const sg_checkpoint_manifest *manifest, sg_checkpoint_set current);
+/* Somebody waits for this cut from now on (sg_store_options.on_hurry), which may still be to come. */
+void sg_ps_save_hurry_cut(sg_ps_save *save, uint64_t generation, uint64_t number);
 /* From now on somebody waits for whatever is being written: this ps is to end. */
 void sg_ps_save_hurry(sg_ps_save *save);
 /* Another generation begins: parts that are still to be written, or are being written, are given up. What completes a

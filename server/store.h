@@ -122,8 +122,10 @@ typedef struct sg_store_options {
     /* The coordinator is to be asked, and sg_store_norms_answer called with what it says: once for each step of a group
      * whose update takes norms, from any thread, without a lock. `norms` is lent. NULL: no update here does. */
     void (*on_norms)(void *user, const sg_store_norms *norms);
+    /* Somebody waits for this cut now. From any thread, without a lock. NULL: nobody wants to know. */
+    void (*on_hurry)(void *user, uint64_t generation, uint64_t number);
     void *user;     /* of answer_pull */
-    void *cut_user; /* of on_cut, on_load and on_norms */
+    void *cut_user; /* of on_cut, on_load, on_norms and on_hurry */
 } sg_store_options;
 
 sg_store *sg_store_create(const sg_store_options *options);

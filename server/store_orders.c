@@ -178,6 +178,8 @@ static sg_status apply(sg_store *store, const Shardgrad__V1__OrderRequest *reque
         return end(store, request->end, err);
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT:
         return sg_store_cut_begin(store, request->cut, err);
+    case SHARDGRAD__V1__ORDER_REQUEST__ORDER_HURRY:
+        return SG_OK;
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD:
         return sg_store_load_order(store, request->load, loads, err);
     case SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN:
@@ -254,6 +256,8 @@ static void follow(sg_store *store, uint64_t now_ms, const Shardgrad__V1__OrderR
         follow_end(store, request->end);
     if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT)
         sg_store_cut_follow(store, request->cut);
+    if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_HURRY && store->options.on_hurry != NULL)
+        store->options.on_hurry(store->options.cut_user, request->header->generation, request->hurry->number);
     if (request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN)
         sg_store_follow_begin(store);
     sg_store_review_pulls(store);

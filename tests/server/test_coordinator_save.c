@@ -212,6 +212,29 @@ static void linger_after_a_step(rig *r)
     rig_leave(r, workers[1], 1);
 }
 
+Test(coordinator_save, whoever_comes_to_wait_for_one_that_is_written_in_peace_has_it_hurried_once)
+{
+    static Shardgrad__V1__OrderRequest__OrderCase const HURRY = SHARDGRAD__V1__ORDER_REQUEST__ORDER_HURRY;
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, every_4, workers);
+    for (uint64_t i = 0; i < 5; i++)
+        step(&r, workers, i);
+    critic(&r, workers, 0, 4);
+    cr_assert_eq(rig_cut(&r)->mark, 4);
+    cr_assert_not(rig_cut(&r)->urgent);
+    cr_assert_eq(rig_ordered(&r, 0, HURRY, NULL), 0);
+    rig_save(&r, 1);
+    const Shardgrad__V1__OrderRequest *order = NULL;
+    for (uint32_t ps = 0; ps < 2; ps++) {
+        cr_assert_eq(rig_ordered(&r, ps, HURRY, &order), 1);
+        cr_assert_eq(order->hurry->number, rig_cut(&r)->number);
+    }
+    rig_save(&r, 2);
+    cr_assert_eq(rig_ordered(&r, 0, HURRY, NULL), 1);
+    rig_deinit(&r);
+}
+
 Test(coordinator_save, save_with_nobody_training_takes_what_there_is)
 {
     rig r;
