@@ -103,6 +103,7 @@ typedef struct sim_change {
     bool rule;
     bool sent, answered; /* so: */
     sg_status status;
+    bool over; /* by a coordinator whose job had ended */
 } sim_change;
 
 /* The first six lines, and `backup`: of the generation that the oracle looks at. */

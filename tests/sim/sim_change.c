@@ -100,6 +100,7 @@ void sim_change_answered(sim *s, const sim_call *call, sg_status status, const c
     }
     change->answered = true;
     change->status = status;
+    change->over = strstr(text, "; nothing is changed") != NULL;
     if (status == SG_OK && ((const Shardgrad__V1__SetResponse *)reply)->generation > s->generation)
         sim_fail(s, "a change is said to be in force in a generation that has not begun");
     if (status == SG_CONFIG && !may_be_refused(s, change))
@@ -161,7 +162,7 @@ void sim_change_judge(sim *s)
 {
     for (uint32_t i = 0; i < s->scenario.n_changes; i++) {
         const sim_change *change = &s->scenario.changes[i];
-        const bool ended = s->job_ended && change->status == s->job_status;
+        const bool ended = change->over || (s->job_ended && change->status == s->job_status);
         /* Of several groups of an async job it may find no moment in which nobody is at anything; and a cut that failed
          * may lie beyond what those had pushed who left. */
         const bool may_fail = (change->status == SG_PEER_LOST && s->scenario.n_groups > 1) ||
