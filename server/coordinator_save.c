@@ -89,7 +89,7 @@ void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest
     save->current = manifest != NULL ? manifest->set : (sg_checkpoint_set){0};
     save->mark = save->tried = save->iteration = save->current.iteration;
     save->complete_ms = c->now_ms;
-    save->free_ticket_mark = 0;
+    save->free_ticket_mark = manifest != NULL ? 1 : 0; /* it goes on beside the next cut, perhaps of iteration 0 */
     save->past = save->past_in_cut = save->past_in_newest = 0;
     for (uint32_t i = 0; i < c->n_workers; i++) /* of those who are there another incarnation begins */
         c->workers[i].in_cut = c->workers[i].in_newest = n_counted(c, i, false);

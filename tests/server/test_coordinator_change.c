@@ -264,6 +264,39 @@ Test(coordinator_change, a_group_that_does_not_come_is_not_waited_for_for_ever)
     end();
 }
 
+/* Who takes its place again in an iteration that was begun has groups of it still to step. */
+Test(coordinator_change, a_lost_worker_that_is_waited_for_belongs_to_what_was_begun)
+{
+    static Shardgrad__V1__Lacking lacking, *list[] = {&lacking};
+    begin("update.mode=sync", "update.rule=sgd", "on_worker_loss=wait");
+    rig_granted(rig_ticket(&r, workers[0], 0, 1, 1));
+    rig_granted(rig_ticket(&r, workers[1], 0, 1, 1));
+    rig_set(&r, 7, "update.rule", "momentum");
+    rig_live(&r, 6000, (const uint64_t[]){workers[1], 0});
+    const uint64_t first = rig_join(&r, 0, 2000);
+    rig_declare(&r, first);
+    rig_ticket(&r, first, 0, 0, 0);
+    cr_assert(rig_logged(&r, "replaced worker=0"), "from the next iteration on: %s", r.log);
+    shardgrad__v1__lacking__init(&lacking);
+    lacking.step = 1;
+    for (uint32_t ps = 0; ps < 2; ps++) {
+        r.acknowledgement[ps].lacking = list;
+        r.acknowledgement[ps].n_lacking = 1;
+    }
+    rig_live(&r, 6000, (const uint64_t[]){first, 0});
+    cr_assert(rig_logged(&r, "lost worker=1"));
+    cr_assert_eq(rig_cut(&r)->mark, 0, "the second group is still to come, with worker 1");
+    const uint64_t second = rig_join(&r, 1, 3000);
+    rig_declare(&r, second);
+    cr_assert_eq(rig_granted(rig_ticket(&r, second, 0, 0, 0))->step->step, 1);
+    cr_assert_eq(rig_granted(rig_ticket(&r, second, 1, 0, 0))->step->step, 1);
+    cr_assert_eq(rig_cut(&r)->mark, 2);
+    cr_assert_eq(rig_cut(&r)->steps[1], 2);
+    complete(2);
+    cr_assert_str_eq(declared(0)->rule, "momentum");
+    end();
+}
+
 Test(coordinator_change, async_it_waits_until_every_ticket_is_finished)
 {
     begin("update.mode=async", "update.rule=sgd", NULL);

@@ -496,6 +496,34 @@ Test(coordinator_restore, what_was_set_holds_after_a_ps_was_lost)
     rig_deinit(&r);
 }
 
+/* Steps are handed out while it is made, and a slice that closes the first of them keeps what was before it. */
+Test(coordinator_restore, steps_tell_a_cut_of_iteration_0_from_the_checkpoint_of_iteration_0_that_was_restored)
+{
+    rig r;
+    uint64_t workers[2];
+    rig_init(&r, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    manifest.set.iteration = 0;
+    manifest.steps = (uint64_t[]){0, 0};
+    rig_start(&r, 2, workers);
+    rig_complete(&r, 0);
+    rig_set(&r, 1, "update.learning_rate", "0.125");
+    r.newest = &manifest;
+    rig_register_as(&r, 1, 555, "host:9");
+    for (uint32_t i = 0; i < 2; i++) {
+        workers[i] = incarnation_of(hello_again(&r, i, 1000 + i));
+        rig_declare(&r, workers[i]);
+    }
+    cr_assert(rig_waits(rig_save(&r, 9)), "it is to have what was set since");
+    cr_assert_eq(rig_cut(&r)->mark, 0);
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    const Shardgrad__V1__Step *step = rig_granted(rig_ticket(&r, workers[1], 0, 0, 0))->step;
+    cr_assert_eq(step->step, 0);
+    cr_assert_eq(step->checkpoint_mark, rig_cut(&r)->ticket_mark);
+    cr_assert_gt(step->checkpoint_mark, 0);
+    rig_deinit(&r);
+}
+
 Test(coordinator_restore, a_change_that_does_not_fit_the_cluster_file_of_now_ends_the_job_naming_it)
 {
     rig r;

@@ -14,6 +14,7 @@
  *   sim_clocks.c    what ssp promises
  *   sim_save.c      checkpoints and their disk
  *   sim_change.c    an admin who changes mode or rule
+ *   sim_ask.c       an admin who sets the learning rate and asks for checkpoints
  *   sim_scenario.c  what a seed means: sizes, faults, and how the job must end */
 #ifndef SG_TESTS_SIM_H
 #define SG_TESTS_SIM_H
@@ -36,6 +37,8 @@
 #define SIM_MAX_STEPS        160u /* async: tickets */
 #define SIM_MAX_FAULTS       3u
 #define SIM_MAX_CHANGES      2u
+#define SIM_MAX_SETTERS      3u
+#define SIM_MAX_ASKS         6u
 #define SIM_MAX_SETS         200u /* checkpoints that were cut */
 #define SIM_MAX_SETTINGS     64u
 #define SIM_END_MS           200000u /* nothing takes so long: it hangs */
@@ -106,6 +109,21 @@ typedef struct sim_change {
     bool over; /* by a coordinator whose job had ended */
 } sim_change;
 
+/* For a learning rate, or a checkpoint. */
+typedef struct sim_ask {
+    uint64_t at_ms, request;
+    bool saves;
+    bool then_saves; /* SET: when it is answered a checkpoint is asked for */
+    bool sent, answered;
+    sg_status status;
+    bool over;                           /* the answer: the job is, or is about to be */
+    uint64_t asked_ms, asked_generation; /* SAVE: when it was sent first, */
+    uint64_t steps[SIM_MAX_SLICES];      /* and the newest versions then */
+    bool promised;                       /* SET: it was answered as in force, and is, by what anybody knows; so: */
+    uint64_t promised_ms, life, number;  /* life of ps 0 */
+    uint64_t first[SIM_MAX_GROUPS];      /* step that has it, in this generation */
+} sim_ask;
+
 /* The first six lines, and `backup`: of the generation that the oracle looks at. */
 typedef struct sim_scenario {
     bool async; /* or ssp: */
@@ -129,6 +147,8 @@ typedef struct sim_scenario {
     sg_rule rule; /* sgd, or with sync lars, without a momentum */
     sim_change changes[SIM_MAX_CHANGES];
     uint32_t n_changes;
+    sim_ask asks[SIM_MAX_ASKS];
+    uint32_t n_asks;
 } sim_scenario;
 
 /* --- network ---------------------------------------------------------------------------------------------------- */
@@ -145,7 +165,7 @@ typedef struct sim_link {
 struct sim_call {
     sim_call *next; /* all of the world */
     sim_sender sender;
-    uint32_t from;        /* process number of the worker, or ps; ADMIN: which change */
+    uint32_t from;        /* process number of the worker, or ps; ADMIN: which change, or MAX_CHANGES + which ask */
     uint64_t sender_life; /* of the ps that sends */
     uint64_t number;      /* WORKER: of the session's call; COORDINATOR: life of the ps that is ordered */
     uint64_t task;
@@ -319,10 +339,11 @@ struct sim {
     sg_checkpoint_record record, recording; /* the newest, and that under way: what they say of changes */
     uint64_t pending_number;
     sg_checkpoint_manifest *pending_manifest;
-    uint64_t generation;   /* that the oracle looks at: the newest that is recorded */
-    sg_mode settled_mode;  /* of the newest generation; at first that of the file */
-    uint32_t n_changed;    /* generations that began with a change */
-    uint32_t n_to_recover; /* ps that are to be started anew */
+    uint64_t generation;          /* that the oracle looks at: the newest that is recorded */
+    sg_mode settled_mode;         /* of the newest generation; at first that of the file */
+    uint32_t n_promised, n_saved; /* sets and saves that the coordinator answered */
+    uint32_t n_changed;           /* generations that began with a change */
+    uint32_t n_to_recover;        /* ps that are to be started anew */
     uint32_t n_sets;
     bool failed;
     char failure[1024];
@@ -383,6 +404,16 @@ void sim_norms_ask(void *ps, const sg_store_norms *what);
 void sim_norms_answered(sim *s, const sim_call *call, sg_status status, const char *text,
                         const ProtobufCMessage *reply);
 void sim_norms_keep(sim *s, uint32_t ps);
+
+void sim_ask_choose(sim *s);
+void sim_ask_schedule(sim *s);
+void sim_ask_answered(sim *s, const sim_call *call, sg_status status, const char *text);
+/* The coordinator answers it, with OK. */
+void sim_ask_promised(sim *s, const sim_call *call, const ProtobufCMessage *reply);
+/* A ticket of this step was handed out for the first time. */
+void sim_ask_step(sim *s, uint32_t group, uint64_t step);
+void sim_ask_roll_back(sim *s, const sg_checkpoint_manifest *manifest);
+void sim_ask_judge(sim *s);
 
 void sim_register_init(sim *s);
 void sim_register_deinit(sim *s);

@@ -50,6 +50,8 @@ static void hand_back(sim *s, sim_call *call, sg_status status, const char *text
         sim_norms_answered(s, call, status, text, reply);
     else if (call->sender == SIM_FROM_PS)
         sim_register_answered(s, call, status, text);
+    else if (call->sender == SIM_FROM_ADMIN && call->from >= SIM_MAX_CHANGES)
+        sim_ask_answered(s, call, status, text);
     else if (call->sender == SIM_FROM_ADMIN)
         sim_change_answered(s, call, status, text, reply);
     else

@@ -78,10 +78,13 @@ void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__Ticket
         (!sg_workers_equal(&record->members, &members) || record->iteration != step->iteration ||
          record->learning_rate < step->learning_rate || record->learning_rate > step->learning_rate))
         sim_fail(s, "group %" PRIu32 ", step %" PRIu64 " was handed out in two ways", step->group, step->step);
+    const bool is_first = !record->handed_out;
     record->handed_out = true;
     record->members = members;
     record->iteration = step->iteration;
     record->learning_rate = step->learning_rate;
+    if (is_first)
+        sim_ask_step(s, step->group, step->step);
     if (ticket->size != sg_workers_count(&members) || ticket->rank >= ticket->size)
         sim_fail(s, "rank %" PRIu32 " of %" PRIu32 " is not that of the members", ticket->rank, ticket->size);
     uint32_t index = s->indices[incarnation & SIM_COUNTER_MASK];
@@ -510,6 +513,7 @@ void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manif
     memset(s->hellos, 0, sizeof s->hellos);
     memset(s->clocks, 0, sizeof s->clocks);
     s->returned = (sg_workers){0};
+    sim_ask_roll_back(s, manifest);
     for (uint32_t group = 0; group < s->scenario.n_groups; group++) {
         uint64_t first = manifest == NULL ? 0 : manifest->steps[group];
         for (uint64_t step = first; step < SIM_MAX_STEPS; step++)

@@ -84,6 +84,8 @@ static void reply(sim *s, const sg_coordinator_action *action)
     if (action->body->descriptor == &shardgrad__v1__hello_response__descriptor)
         sim_oracle_hello(s, ((const Shardgrad__V1__HelloRequest *)arrival->call->body)->worker,
                          ((const Shardgrad__V1__HelloResponse *)action->body)->incarnation);
+    if (arrival->call->sender == SIM_FROM_ADMIN && arrival->call->from >= SIM_MAX_CHANGES)
+        sim_ask_promised(s, arrival->call, action->body);
     sim_answer(s, arrival, SG_OK, "", action->body);
 }
 
@@ -164,6 +166,8 @@ static void arrive_at_coordinator(sim *s, sim_ps *ps, sim_arrival *arrival)
         sg_coordinator_on_norms(c, s->now_ms, (const Shardgrad__V1__NormsRequest *)body, arrival);
     else if (type == &shardgrad__v1__set_request__descriptor)
         sg_coordinator_on_set(c, s->now_ms, (const Shardgrad__V1__SetRequest *)body, arrival);
+    else if (type == &shardgrad__v1__save_request__descriptor)
+        sg_coordinator_on_save(c, s->now_ms, (const Shardgrad__V1__SaveRequest *)body, arrival);
     else
         sim_fail(s, "the coordinator got a %s", type->short_name);
     sim_ps_drain(s, ps);

@@ -147,6 +147,7 @@ static void schedule(sim *s)
     for (uint32_t i = 0; i < scenario->n_faults; i++)
         sim_at(s, scenario->faults[i].at_ms, on_fault, &scenario->faults[i], 0);
     sim_change_schedule(s);
+    sim_ask_schedule(s);
 }
 
 void sim_scenario_choose(sim *s)
@@ -178,6 +179,7 @@ void sim_scenario_choose(sim *s)
     choose_saves(s);
     sim_change_choose(s);
     choose_norms(s);
+    sim_ask_choose(s);
     choose_config(s);
     s->settled_mode = s->config->update.mode;
     schedule(s);
@@ -535,6 +537,7 @@ void sim_scenario_judge(sim *s)
     uint32_t n = n_happened(s, &fault);
     judge_names(s);
     sim_change_judge(s);
+    sim_ask_judge(s);
     if (waits_for_one_that_went(s))
         return;
     if (n == 0) {
