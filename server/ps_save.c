@@ -23,7 +23,8 @@ typedef struct job {
     LIST_ENTRY(job) link; /* of a cut that is to be written, or is being written */
     _Atomic bool stop;    /* nobody wants it any more */
     _Atomic bool hurry;   /* somebody waits for it */
-    uint64_t hurry_ms;    /* until then it gives way to others */
+    uint64_t cut_ms;      /* when it was cut; */
+    uint64_t patience_ms; /* so long it gives way to others */
     sg_checkpoint_part part;
     sg_checkpoint_manifest manifest;
     sg_checkpoint_set current;
@@ -124,7 +125,8 @@ static sg_status write_part(job *j)
                                                     .store = save->options.store,
                                                     .folder = save->folder,
                                                     .cut = j->cut,
-                                                    .hurry_ms = j->hurry_ms,
+                                                    .cut_ms = j->cut_ms,
+                                                    .patience_ms = j->patience_ms,
                                                     .hurry = &j->hurry,
                                                     .stop = &j->stop},
                                  &j->part, &j->error);
@@ -212,13 +214,11 @@ static void add(job *j)
 }
 
 /* It is to be complete long before the next one is due: when that will be is taken from when the last one was. */
-static void set_hurry(job *j)
+static void set_patience(job *j)
 {
-    uint64_t now_ms = sg_clock_ms(), patience_ms = MAX_PATIENCE_MS;
-    if (j->save->cut_ms != 0 && (now_ms - j->save->cut_ms) / 2 < patience_ms)
-        patience_ms = (now_ms - j->save->cut_ms) / 2;
-    j->hurry_ms = now_ms + patience_ms;
-    j->save->cut_ms = now_ms;
+    const uint64_t since_ms = sg_clock_ms() - j->save->cut_ms;
+    j->patience_ms = j->save->cut_ms != 0 && since_ms / 2 < MAX_PATIENCE_MS ? since_ms / 2 : MAX_PATIENCE_MS;
+    j->cut_ms = j->save->cut_ms = sg_clock_ms();
 }
 
 static void on_cut(sg_mailbox_item *item)
@@ -227,7 +227,7 @@ static void on_cut(sg_mailbox_item *item)
     if (j->status == SG_OK && !j->save->folder)
         j->status =
             sg_error_set(&j->error, SG_CONFIG, "checkpoint.dir is not set for ps %" PRIu32, j->save->options.ps);
-    set_hurry(j);
+    set_patience(j);
     const sg_ps_save *save = j->save;
     j->hurry = save->hurry || (save->hurried_generation == j->cut.generation && save->hurried_number == j->cut.number);
     if (j->status != SG_OK || j->save->closed)

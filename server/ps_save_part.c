@@ -2,14 +2,18 @@
 #include "server/ps_save_part.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "common/plan.h"
 #include "server/background.h"
+#include "server/pace.h"
 
 /* Slices are written so many at a time, or so many bytes of values: between batches it is looked whether to go on. */
 #define BATCH_SLICES 64u
 #define BATCH_BYTES  ((uint64_t)4 << 20)
+/* While it rests it is looked so often whether somebody has come to wait. */
+#define REST_US UINT64_C(10000)
 
 typedef struct writing {
     const sg_ps_save_part *what;
@@ -19,9 +23,15 @@ typedef struct writing {
     sg_checkpoint_writer *writer;
     sg_store_kept kept[BATCH_SLICES];
     uint32_t first, n; /* the batch: places in the store */
+    sg_pace pace;
     sg_status status;
     sg_error *err;
 } writing;
+
+static uint64_t slice_bytes(const sg_checkpoint_slice *slice)
+{
+    return (1 + slice->n_slots) * slice->n_elems * sizeof(float);
+}
 
 /* What is known of all slices before any of them is taken. */
 static void lay_out(writing *w)
@@ -42,6 +52,7 @@ static void lay_out(writing *w)
                                                  .first_elem = planned->first_elem,
                                                  .n_elems = planned->n_elems,
                                                  .n_slots = n_slots};
+        w->pace.n_bytes += slice_bytes(&w->slices[place]);
     }
 }
 
@@ -83,17 +94,45 @@ static void append_batch(void *user)
 
 static bool gives_way(const sg_ps_save_part *what)
 {
-    return !what->cut.urgent && !atomic_load(what->hurry) && sg_clock_ms() < what->hurry_ms;
+    return !what->cut.urgent && !atomic_load(what->hurry) && sg_clock_ms() < what->cut_ms + what->patience_ms;
+}
+
+static uint64_t now_us(void)
+{
+    return sg_clock_ns() / 1000;
+}
+
+/* Until the next batch is due, unless somebody comes to wait, or nobody wants it any more. */
+static void rest(const writing *w)
+{
+    const uint64_t until_us = now_us() + sg_pace_rest_us(&w->pace, now_us());
+    for (uint64_t us = now_us(); us < until_us && gives_way(w->what) && !atomic_load(w->what->stop); us = now_us()) {
+        const uint64_t left_us = until_us - us < REST_US ? until_us - us : REST_US;
+        nanosleep(&(struct timespec){.tv_nsec = (long)left_us * 1000}, NULL);
+    }
+}
+
+static void write_batch(writing *w)
+{
+    const uint64_t began_us = now_us();
+    if (gives_way(w->what))
+        sg_background_run(append_batch, w);
+    else
+        append_batch(w);
+    w->pace.worked_us += now_us() - began_us;
+    for (uint32_t i = 0; i < w->n; i++)
+        w->pace.n_done += slice_bytes(&w->slices[w->first + i]);
 }
 
 static sg_status write_batches(writing *w)
 {
+    w->pace.began_us = now_us();
+    w->pace.by_us = w->pace.began_us + w->what->patience_ms * 750; /* three quarters of it */
     while (w->first < w->n_slices) {
+        rest(w);
         w->status = take_batch(w);
-        if (w->status == SG_OK && gives_way(w->what))
-            sg_background_run(append_batch, w);
-        else if (w->status == SG_OK)
-            append_batch(w);
+        if (w->status == SG_OK)
+            write_batch(w);
         let_go(w);
         if (w->status != SG_OK)
             return w->status;

@@ -1,8 +1,8 @@
 /* server/ps_save_part.h - writes what the store has kept for a checkpoint as this ps's file of it.
  *
  * Slices are taken from the store batch by batch, and let go of as soon as they are written. Unless somebody waits for
- * the checkpoint, the writing gives way to whatever else wants the processor (server/background.h): the steps that
- * overlap it. Taking does not, since it has a slice's lock. */
+ * the checkpoint, the writing gives way to whatever else wants the processor (server/background.h), the steps that
+ * overlap it, and rests between batches (server/pace.h). Taking does not give way, since it has a slice's lock. */
 #ifndef SG_SERVER_PS_SAVE_PART_H
 #define SG_SERVER_PS_SAVE_PART_H
 
@@ -16,7 +16,8 @@ typedef struct sg_ps_save_part {
     sg_store *store;
     const sg_checkpoint *folder;
     sg_store_cut cut;
-    uint64_t hurry_ms;         /* when it stops giving way: the next one may be due */
+    uint64_t cut_ms;           /* when it was cut; */
+    uint64_t patience_ms;      /* so long it gives way: then the next one may be due */
     const _Atomic bool *hurry; /* the same, at once */
     const _Atomic bool *stop;  /* nobody wants it any more */
 } sg_ps_save_part;
