@@ -2,6 +2,7 @@
 
 # --- settings: override on the command line ---------------------------------------------------------------------
 CC     ?= gcc
+NVCC   ?= $(shell command -v nvcc)# empty: no train.backend: cuda
 SAN    ?=#                    address,undefined or thread
 V      ?=#                    1 shows every command
 PREFIX ?= /usr/local
@@ -57,7 +58,11 @@ ALL_A   := $(foreach a,server worker client kernels common,$(call ARCHIVE,$(a)))
 YARDSTICK := $(call obj,tests/bench/yardstick*.c)
 PROGRAMS := $(addprefix $(BUILD)/bin/,shardgrad shardgrad-ps shardgrad-worker shardgrad-yardstick)
 LIBRARY := $(BUILD)/lib/libshardgrad.so
-ROOMS   := $(filter-out tests/e2e tests/bench tests/fuzz tests/support tests/torch,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
+# Of the GPU: loaded by who is told to compute there. Its stand-in for tests is made of the same files by a C++ compiler.
+CUDA    := $(wildcard kernels/*.cu)
+GPU     := $(if $(NVCC),$(if $(SAN),,$(BUILD)/lib/libshardgrad-cuda.so))
+STANDIN := $(BUILD)/tests/lib/libshardgrad-cuda.so
+ROOMS   := $(filter-out tests/gpu tests/e2e tests/bench tests/fuzz tests/support tests/torch,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
 TESTS   := $(ROOMS:%=$(BUILD)/%/run)
 # Counted loops are not vectorized, of which clang warns.
 FUZZING := CC=clang SAN=fuzzer-no-link,address,undefined BUILD=build-fuzz WARN=-Wno-pass-failed
@@ -71,13 +76,14 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(PROGRAMS) $(LIBRARY) ## programs and library
+all: $(PROGRAMS) $(LIBRARY) $(GPU) ## programs and libraries
 	@$(call optional,Criterion,pkg-config --exists criterion,make test)
 	@$(call optional,oneDNN 2,test -n "$(ONEDNN)",fast convolution on CPU)
+	@$(call optional,nvcc,test -n "$(NVCC)",train.backend: cuda)
 	@$(call optional,clang-tidy,command -v clang-tidy,make lint)
 	@$(call optional,Fashion-MNIST,test -r /usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz,configs/fashion-mnist.yaml)
 
-tests: $(TESTS) $(STEPPERS) $(OPINION) ## build the tests only
+tests: $(TESTS) $(STANDIN) $(STEPPERS) $(OPINION) ## build the tests only
 test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD)
 
@@ -112,7 +118,7 @@ lint: $(PB_H) ## formatting, clang-tidy, layers, both compilers
 	scripts/lint $(BUILD)
 
 fmt: ## format the sources
-	clang-format -i $(shell git ls-files '*.c' '*.h')
+	clang-format -i $(shell git ls-files '*.c' '*.h' '*.cu')
 
 clean: ## remove what was built
 	rm -rf build build-*
@@ -124,7 +130,7 @@ help: ## this list
 install: all ## put programs, library, headers and the pkg-config file under DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/shardgrad
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(LIBRARY).$(VERSION) $(DESTDIR)$(PREFIX)/lib
+	install -m 755 $(LIBRARY).$(VERSION) $(GPU) $(DESTDIR)$(PREFIX)/lib
 	ln -sf libshardgrad.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libshardgrad.so.$(SOVERSION)
 	ln -sf libshardgrad.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/libshardgrad.so
 	install -m 644 worker/include/shardgrad/*.h $(DESTDIR)$(PREFIX)/include/shardgrad
@@ -193,6 +199,25 @@ $(LIBRARY): $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	    $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 	$(Q)ln -sf libshardgrad.so.$(VERSION) $@.$(SOVERSION) && ln -sf libshardgrad.so.$(SOVERSION) $@
 
+# Binary code for Ampere and Hopper; for what comes before and after, the driver makes it when it is first used.
+NVFLAGS := -std=c++20 --extended-lambda --fmad=false -O2 -I. -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-missing-field-initializers \
+           -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
+           -gencode arch=compute_75,code=compute_75
+$(BUILD)/obj/%.cu.o: %.cu
+	$(say) NVCC $<
+	$(Q)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(BUILD)/lib/libshardgrad-cuda.so: $(CUDA:%=$(BUILD)/obj/%.o)
+	$(say) LD $@
+	$(Q)mkdir -p $(@D) && $(NVCC) -shared -o $@ $^ -lcublas -Xlinker -rpath=$(realpath $(dir $(realpath $(NVCC)))../lib64),-z,defs
+
+$(BUILD)/obj/standin/%.cu.o: %.cu
+	$(say) CXX $<
+	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++20 -O2 -g -fPIC -fvisibility=hidden -ffp-contract=off -pthread -Wall -Wextra \
+	    -Wshadow -Wno-missing-field-initializers -Werror -Itests/support/cuda -I. $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer) -MMD -MP -c -o $@ $<
+$(STANDIN): $(CUDA:%=$(BUILD)/obj/standin/%.o)
+	$(say) LD $@
+	$(Q)mkdir -p $(@D) && $(CXX) -shared $(if $(SAN),-fsanitize=$(SAN),-Wl$(comma)-z$(comma)defs) -pthread -o $@ $^
+
 $(STEPPERS): $(BUILD)/tests/e2e/%: $(BUILD)/obj/tests/e2e/%.o $(CLIENT) $(foreach a,kernels common,$(call ARCHIVE,$(a)))
 	$(say) LD $@
 	$(link)
@@ -209,10 +234,11 @@ $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(foreach a,worker client k
 COUNTED := malloc calloc realloc reallocarray aligned_alloc posix_memalign strdup strndup vasprintf protobuf_c_message_unpack
 # What tests/support/scarcity.c refuses.
 SCARCE  := pthread_create uv_thread_create uv_loop_init uv_async_init uv_sem_init
+# A sanitizer stands between a test and dlopen, which then looks by the older kind of path alone.
 define room
-$(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A)
+$(BUILD)/$(1)/run: $(call obj,$(1)/*.c) $(call obj,tests/support/*.c) $(ALL_A) | $(STANDIN)
 	$(say) LD $$@
-	$$(link) -lcriterion $(COUNTED:%=-Wl,--wrap=%) $(SCARCE:%=-Wl,--wrap=%)
+	$$(link) -Wl,--disable-new-dtags -lcriterion $(COUNTED:%=-Wl,--wrap=%) $(SCARCE:%=-Wl,--wrap=%)
 endef
 $(foreach r,$(ROOMS),$(eval $(call room,$(r))))
 $(BUILD)/tests/cli/run: $(filter-out %/main.o,$(CLI)) $(BUILD)/obj/tests/bench/yardstick_kernel.o

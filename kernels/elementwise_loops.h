@@ -3,8 +3,7 @@
 #ifndef SG_KERNELS_ELEMENTWISE_LOOPS_H
 #define SG_KERNELS_ELEMENTWISE_LOOPS_H
 
-#include <Random123/philox.h>
-
+#include "kernels/dropout.h"
 #include "kernels/formulas.h"
 
 SG_ISA_INLINE void sg_loop_unary(sg_unary function, real parameter, size_t n_elems, const real *restrict x,
@@ -64,20 +63,14 @@ SG_ISA_INLINE void sg_loop_multiply(size_t n_elems, const real *a, const real *b
         y[i] = a[i] * b[i] + (accumulate ? y[i] : 0);
 }
 
-/* A word below rate * 2^32 drops the element. */
 SG_ISA_INLINE void sg_loop_dropout(uint64_t seed, uint64_t stream, uint64_t first, double rate, size_t n_elems,
                                    real *scales)
 {
-    enum { words = 4 };
-    const uint64_t limit = (uint64_t)(rate * 0x1p32);
+    const uint64_t limit = sg_dropout_limit(rate);
     const real kept = (real)(1 / (1 - rate));
-    const philox4x32_key_t key = {{(uint32_t)seed, (uint32_t)(seed >> 32)}};
     for (size_t i = 0; i < n_elems;) {
-        const uint64_t block = (first + i) / words;
-        const philox4x32_ctr_t counter = {
-            {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
-        const philox4x32_ctr_t random = philox4x32(counter, key);
-        for (size_t w = (first + i) % words; w < words && i < n_elems; w++)
+        const philox4x32_ctr_t random = sg_dropout_block(seed, stream, (first + i) / SG_DROPOUT_WORDS);
+        for (size_t w = (first + i) % SG_DROPOUT_WORDS; w < SG_DROPOUT_WORDS && i < n_elems; w++)
             scales[i++] = random.v[w] < limit ? 0 : kept;
     }
 }

@@ -1,10 +1,14 @@
 /* kernels/formulas.h - the formula of each function of one number: the only place where it stands.
  *
- * Whoever includes this has defined the type `real`; tgmath.h picks the function of libm for it. */
+ * Whoever includes this has defined the type `real`; tgmath.h, or C++, picks the function of libm for it. */
 #ifndef SG_KERNELS_FORMULAS_H
 #define SG_KERNELS_FORMULAS_H
 
+#ifdef __cplusplus
+#include <math.h>
+#else
 #include <tgmath.h>
+#endif
 
 #include "kernels/elementwise.h"
 #include "kernels/isa.h"

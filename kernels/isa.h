@@ -9,7 +9,11 @@
 
 typedef enum sg_isa { SG_ISA_PORTABLE, SG_ISA_AVX2, SG_ISA_AVX512, SG_ISA_COUNT } sg_isa;
 
+#if defined(__CUDACC__)
+#define SG_ISA_INLINE static __host__ __device__ __forceinline__
+#else
 #define SG_ISA_INLINE static inline __attribute__((always_inline))
+#endif
 
 /* Before a loop whose iterations do not depend on each other, though the compiler cannot know it. */
 #if defined(__clang__)

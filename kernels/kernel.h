@@ -86,9 +86,9 @@ const sg_kernel *sg_kernel_ref_float(void);
 const sg_kernel *sg_kernel_ref_double(void);
 const sg_kernel *sg_kernel_cpu(void);          /* for the best instruction set of this machine */
 const sg_kernel *sg_kernel_cpu_as(sg_isa isa); /* for one that the machine has */
-/* Of a GPU: cuda_load.h. */
 /* The same with convolutions by oneDNN; NULL where this was built without it. */
 const sg_kernel *sg_kernel_onednn(void);
+/* That of a GPU: cuda_load.h. */
 
 /* How many threads one matrix product of sg_kernel_cpu may use, at least 1. OpenBLAS keeps this once per process: a
  * program sets it once, at its start, before the first product; a library never does. */

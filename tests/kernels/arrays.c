@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "common/status.h"
+#include "kernels/cuda_load.h"
+#include "tests/kernels/staged.h"
 #include "worker/nn/initializer.h"
 
 #define CANARY 12345.0F
@@ -45,6 +47,10 @@ void sg_for_each_table(void (*check)(const sg_kernel *kernel))
         else
             cr_log_warn("SKIP: this machine lacks instruction set %d", (int)isa);
     }
+    const sg_kernel *cuda = NULL;
+    sg_error err;
+    cr_assert(sg_kernel_cuda(0, &cuda, &err) == SG_OK, "%s", err.message);
+    check(sg_staged(cuda));
     if (sg_kernel_onednn())
         check(sg_kernel_onednn());
     else

@@ -6,13 +6,25 @@
 #include <stdlib.h>
 
 #include "common/status.h"
+#include "kernels/cuda_load.h"
 #include "worker/nn/initializer.h"
 
 #define STEP 1e-5
 
+const sg_kernel *sg_fixture_device_table(void)
+{
+    const sg_kernel *kernel = NULL;
+    sg_error err;
+    cr_assert(sg_kernel_cuda(0, &kernel, &err) == SG_OK, "%s", err.message);
+    return kernel;
+}
+
 const sg_kernel *sg_fixture_fast_table(size_t index)
 {
-    return index == 0 ? sg_kernel_cpu() : index == 1 ? sg_kernel_onednn() : NULL;
+    return index == 0   ? sg_kernel_cpu()
+           : index == 1 ? sg_fixture_device_table()
+           : index == 2 ? sg_kernel_onednn()
+                        : NULL;
 }
 
 double *sg_fixture_noise(const char *name, size_t n)

@@ -4,10 +4,14 @@
 
 #include "worker/nn/layers.h"
 
-/* n numbers in [-1, 1), a function of the name; freed by free(). */
-/* The tables that are fast, for a loop: of the CPU, and with oneDNN where it was found; NULL: no more. */
+/* The tables that are fast, for a loop: of the CPU, that of the device, and with oneDNN where it was found; NULL: no
+ * more.
+ */
 const sg_kernel *sg_fixture_fast_table(size_t index);
+/* CUDA's, on the device that stands in for one (tests/support/cuda). */
+const sg_kernel *sg_fixture_device_table(void);
 
+/* n numbers in [-1, 1), a function of the name; freed by free(). */
 double *sg_fixture_noise(const char *name, size_t n);
 
 /* Builds a pass and returns its loss. */

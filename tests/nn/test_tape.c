@@ -518,7 +518,7 @@ static sg_tensor *forward_late(sg_tape *tape, late *l, const float *x, float *bi
 
 Test(tape, a_large_weight_is_read_in_parts_each_when_it_was_asked_for)
 {
-    const sg_kernel *const kernels[] = {sg_kernel_ref_float(), sg_kernel_cpu()};
+    const sg_kernel *const kernels[] = {sg_kernel_ref_float(), sg_kernel_cpu(), sg_fixture_device_table()};
     late l = {.weight = sg_xcalloc((size_t)n_inputs * n_outputs, sizeof(float)),
               .source = float_noise("w", (size_t)n_inputs * n_outputs),
               .fails_at = SIZE_MAX};
