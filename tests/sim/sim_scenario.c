@@ -399,6 +399,16 @@ static void judge_killed_worker(sim *s, const sim_fault *fault)
     }
 }
 
+/* Another process has its place: it is told so, or was not before the job was over and finds nobody there. */
+static bool has_lost_its_place(const sim *s, const sim_worker *worker)
+{
+    bool replaced = false;
+    for (uint32_t i = 0; i < s->n_workers; i++)
+        replaced |= i != worker->number && s->workers[i].index == worker->index && s->workers[i].status == SG_OK;
+    return (worker->status == SG_FENCED && names(worker->text, "worker", worker->index)) ||
+           (worker->status == SG_PEER_LOST && strstr(worker->text, "ps ") != NULL && replaced && s->job_ended);
+}
+
 /* The life whose hello came last goes on, the other one is told; nobody else notices. */
 static void judge_superseded(sim *s, const sim_fault *fault)
 {
@@ -406,8 +416,8 @@ static void judge_superseded(sim *s, const sim_fault *fault)
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const sim_worker *worker = &s->workers[i];
         n_fenced += worker->status == SG_FENCED;
-        /* A life that was superseded may find the job over before it is told. */
-        if (worker->status == SG_OK || ended_beside_it(worker) || worker->index == fault->target)
+        const bool is_past = worker->index == fault->target && has_lost_its_place(s, worker);
+        if (worker->status == SG_OK || ended_beside_it(worker) || is_past)
             continue;
         sim_fail(s, "after worker %" PRIu32 " came anew process %" PRIu32 " (worker %" PRIu32 ") ended with %s: %s",
                  fault->target, i, worker->index, sg_status_name(worker->status), worker->text);
