@@ -102,6 +102,7 @@ bench: all $(addprefix $(BUILD)/tests/bench/,products overlap_steps step) ## mea
 	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products || missed=1; \
 	tests/bench/overlap $(BUILD) || missed=1; \
 	tests/bench/against_torch $(BUILD)/tests/bench/step || missed=1; \
+	tests/bench/scaling $(BUILD)/bin || missed=1; \
 	exit $$missed
 
 model: all ## measure, say how well the model of tests/bench/model.md tells it, and predict (the plot needs gnuplot)

@@ -2,6 +2,7 @@
  * channels, another takes as it is, or in C order. Against the plain loops, which know no other order. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,15 @@
 
 TestSuite(blocks, .timeout = 60);
 
-enum { images = 3, side = 8, channels = 16, plane = side * side, n_x = images * plane, n_w = channels * channels * 9 };
+enum {
+    images = 3,
+    side = 8,
+    channels = 16,
+    plane = side * side,
+    n_x = images * plane,
+    n_w = channels * channels * 9,
+    max_result = images * 2 * channels * plane
+};
 
 /* Variables, and their gradients, of a small network on images of one channel. */
 typedef struct network {
@@ -96,16 +105,16 @@ static sg_tensor *in_order(sg_tape *tape, network *n, sg_tensor *x)
 /* The loss depends on each element of what comes out in another way. */
 static double run(const sg_kernel *kernel, middle of, network *n)
 {
-    static float weights[images * 2 * channels * plane];
+    float *weights = sg_xcalloc(max_result, sizeof *weights);
     sg_tape *tape = sg_tape_create(kernel);
     sg_error err = {0};
     fill(n);
-    sg_initializer_uniform(77, "loss", 1, 0, SG_ARRAY_LEN(weights), weights);
+    sg_initializer_uniform(77, "loss", 1, 0, max_result, weights);
     sg_tape_begin(tape);
     sg_tensor *x = sg_tape_variable(tape, n->x, n->dx, 4, (uint64_t[]){images, 1, side, side});
     sg_tensor *w = sg_tape_variable(tape, n->w0, n->dw0, 4, (uint64_t[]){channels, 1, 3, 3});
     x = of(tape, n, sg_conv2d_forward(tape, x, w, NULL, (sg_conv2d_options){.padding = 1}));
-    cr_assert(x && x->n_elems <= SG_ARRAY_LEN(weights));
+    cr_assert(x && x->n_elems <= max_result);
     sg_tensor *row = sg_reshape_forward(tape, x, 1, (uint64_t[]){x->n_elems});
     sg_tensor *target = sg_tape_input(tape, weights, 1, (uint64_t[]){x->n_elems});
     sg_tensor *loss = sg_mean_squared_error_forward(tape, row, target);
@@ -113,6 +122,7 @@ static double run(const sg_kernel *kernel, middle of, network *n)
     cr_assert(sg_tape_backward(tape, loss, &err) == SG_OK, "%s", err.message);
     const double value = sg_tape_get(tape, loss, 0);
     sg_tape_destroy(tape);
+    free(weights);
     return value;
 }
 
@@ -168,6 +178,35 @@ Test(blocks, an_element_is_the_same_in_any_order)
         cr_assert(sg_tape_get(tape, in_blocks, SG_ARRAY_LEN(x)) == 0);
     }
     sg_tape_destroy(tape);
+}
+
+/* A worker of its own: it has its tape, makes its plans, and repeats its step. */
+static void *work(void *of)
+{
+    network *n = of;
+    const sg_kernel *kernel = sg_kernel_onednn() ? sg_kernel_onednn() : sg_kernel_cpu();
+    for (size_t i = 0; i < 3; i++)
+        run(kernel, residual, n);
+    return NULL;
+}
+
+Test(blocks, tapes_of_several_threads_do_not_disturb_each_other)
+{
+    enum { n_threads = 3 };
+    sg_kernel_cpu_set_threads(1);
+    network *n[n_threads];
+    pthread_t threads[n_threads];
+    for (size_t i = 0; i < n_threads; i++) {
+        n[i] = sg_xcalloc(1, sizeof *n[i]);
+        cr_assert(pthread_create(&threads[i], NULL, work, n[i]) == 0);
+    }
+    for (size_t i = 0; i < n_threads; i++) {
+        pthread_join(threads[i], NULL);
+        cr_assert_arr_eq(n[i]->dx, n[0]->dx, sizeof n[0]->dx);
+        cr_assert_arr_eq(n[i]->dw1, n[0]->dw1, sizeof n[0]->dw1);
+    }
+    for (size_t i = 0; i < n_threads; i++)
+        free(n[i]);
 }
 
 /* Plans are made for each size of batch; those of the past must not pile up. */
