@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/status.h"
-#include "kernels/update.h"
+#include "kernels/update_norms.h"
 #include "worker/data/order.h"
 #include "worker/models/model.h"
 #include "worker/nn/blocks.h"
@@ -204,27 +204,70 @@ static const struct {
     sg_rule rule;
 } rules[] = {{"sgd", SG_RULE_SGD},     {"momentum", SG_RULE_MOMENTUM}, {"nesterov", SG_RULE_NESTEROV},
              {"adam", SG_RULE_ADAM},   {"adagrad", SG_RULE_ADAGRAD},   {"rmsprop", SG_RULE_RMSPROP},
-             {"adamw", SG_RULE_ADAMW}, {"average", SG_RULE_AVERAGE}};
+             {"adamw", SG_RULE_ADAMW}, {"average", SG_RULE_AVERAGE},   {"lars", SG_RULE_LARS},
+             {"lamb", SG_RULE_LAMB}};
 
-/* One application of the rule, in place; numbers: learning rate, weight decay, momentum, beta1, beta2, epsilon. Of
- * `average`, count members. */
-SHOWN(int, opinion_update, const char *rule, const float numbers[6], uint64_t count, size_t n, float *value,
-      float *slot0, float *slot1, const float *gradient)
+/* numbers: learning rate, weight decay, momentum, beta1, beta2, epsilon, clip, trust. Of `average`, count members. */
+static bool make_update(const char *rule, const float numbers[8], uint64_t count, sg_update *update)
 {
-    sg_update update = {.learning_rate = numbers[0],
-                        .weight_decay = numbers[1],
-                        .momentum = numbers[2],
-                        .beta1 = numbers[3],
-                        .beta2 = numbers[4],
-                        .epsilon = numbers[5],
-                        .count = count,
-                        .members = count};
+    *update = (sg_update){.learning_rate = numbers[0],
+                          .weight_decay = numbers[1],
+                          .momentum = numbers[2],
+                          .beta1 = numbers[3],
+                          .beta2 = numbers[4],
+                          .epsilon = numbers[5],
+                          .clip = numbers[6],
+                          .trust = numbers[7],
+                          .count = count,
+                          .members = count};
     size_t i = 0;
     while (i < SG_ARRAY_LEN(rules) && strcmp(rules[i].name, rule) != 0)
         i++;
-    if (i == SG_ARRAY_LEN(rules))
+    if (i < SG_ARRAY_LEN(rules))
+        update->rule = rules[i].rule;
+    return i < SG_ARRAY_LEN(rules);
+}
+
+/* The first phase, over the gradient; *squares: of the values and of what was made. */
+SHOWN(int, opinion_first_phase, const char *rule, const float numbers[8], uint64_t count, int exempt, size_t n,
+      const float *value, float *slot0, float *slot1, float *gradient, double squares[2])
+{
+    sg_update update;
+    if (!make_update(rule, numbers, count, &update))
         return -1;
-    update.rule = rules[i].rule;
+    update.exempt = exempt;
+    float *const slots[SG_UPDATE_MAX_SLOTS] = {slot0, slot1};
+    sg_span span;
+    sg_update_part part = {.gradient = sg_span_reader_of_array(&span, gradient, n * sizeof(float)), .scale = 1};
+    sg_update_squares_of found;
+    if (!sg_update_first_phase(&update, n, value, gradient, slots, &part, 1, &found))
+        return -1;
+    squares[0] = found.values;
+    squares[1] = found.made;
+    return 0;
+}
+
+/* The second, in place: squares of the variable, and all_made of all. */
+SHOWN(int, opinion_second_phase, const char *rule, const float numbers[8], uint64_t count, int exempt, size_t n,
+      float *value, float *slot0, float *slot1, float *made, const double squares[2], double all_made)
+{
+    sg_update update;
+    if (!make_update(rule, numbers, count, &update))
+        return -1;
+    update.exempt = exempt;
+    float *const slots[SG_UPDATE_MAX_SLOTS] = {slot0, slot1};
+    sg_update_second_phase(&update, &(sg_update_squares_of){squares[0], squares[1]}, all_made, n, value, made, value,
+                           slots);
+    return 0;
+}
+
+/* One application of the rule, in place. */
+SHOWN(int, opinion_update, const char *rule, const float numbers[8], uint64_t count, size_t n, float *value,
+      float *slot0, float *slot1, const float *gradient)
+{
+    sg_update update;
+    if (!make_update(rule, numbers, count, &update))
+        return -1;
     float *const slots[SG_UPDATE_MAX_SLOTS] = {slot0, slot1};
     sg_span span;
     sg_update_part part = {.gradient = sg_span_reader_of_array(&span, gradient, n * sizeof(float)), .scale = 1};

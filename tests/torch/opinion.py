@@ -17,6 +17,9 @@ def load(build):
             ("variable", POINTER, [POINTER, POINTER, POINTER, ctypes.c_uint32, POINTER]),
             ("value", POINTER, [POINTER]), ("size", SIZE, [POINTER]), ("backward", None, [POINTER, POINTER, POINTER]),
             ("update", ctypes.c_int, [ctypes.c_char_p, POINTER, SIZE, SIZE] + [POINTER] * 4),
+            ("first_phase", ctypes.c_int, [ctypes.c_char_p, POINTER, SIZE, ctypes.c_int, SIZE] + [POINTER] * 5),
+            ("second_phase", ctypes.c_int,
+             [ctypes.c_char_p, POINTER, SIZE, ctypes.c_int, SIZE] + [POINTER] * 5 + [ctypes.c_double]),
             ("model", POINTER, [ctypes.c_char_p, POINTER, SIZE, SIZE, POINTER, SIZE, SIZE]),
             ("model_step", ctypes.c_double, [POINTER] * 4 + [SIZE, ctypes.c_float]),
             ("model_predict", POINTER, [POINTER] * 3 + [SIZE]), ("model_free", None, [POINTER]),
@@ -91,8 +94,24 @@ class Pass:
         lib.opinion_end(self.handle)
 
 
+def update_in_two_phases(rule, numbers, count, values, slots, gradients):
+    """One step of all variables of a group: lists. Those of one dimension are exempt."""
+    numbers = numpy.array(numbers, numpy.float32)
+    made = [gradient.copy() for gradient in gradients]
+    squares = numpy.zeros((len(values), 2))
+    for i, value in enumerate(values):
+        assert lib.opinion_first_phase(rule.encode(), address(numbers), count, value.ndim < 2, value.size, address(value),
+                                       address(slots[i][0]), address(slots[i][1]), address(made[i]),
+                                       address(squares[i])) == 0
+    for i, value in enumerate(values):
+        assert lib.opinion_second_phase(rule.encode(), address(numbers), count, value.ndim < 2, value.size,
+                                        address(value), address(slots[i][0]), address(slots[i][1]), address(made[i]),
+                                        address(squares[i]), float(sum(squares[:, 1]))) == 0
+
+
 def update(rule, numbers, count, value, slots, gradient):
-    assert lib.opinion_update(rule.encode(), address(numpy.array(numbers, numpy.float32)), count, value.size,
+    numbers = numpy.array(tuple(numbers) + (0, 0), numpy.float32)
+    assert lib.opinion_update(rule.encode(), address(numbers), count, value.size,
                               address(value), address(slots[0]), address(slots[1]), address(gradient)) == 0
 
 

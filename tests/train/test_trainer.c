@@ -29,9 +29,18 @@ static void train_local(const job *j, sg_summary *summary)
 
 Test(trainer, one_worker_gives_the_parameters_of_training_in_one_process_bit_for_bit)
 {
-    static const char *const rules[] = {"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw"};
+    static const char *const rules[] = {"sgd",
+                                        "momentum",
+                                        "nesterov",
+                                        "adagrad",
+                                        "rmsprop",
+                                        "adam",
+                                        "adamw",
+                                        "adam, clip_global_norm: 0.5",
+                                        "lars, clip_global_norm: 0.5",
+                                        "lamb"};
     for (size_t i = 0; i < SG_ARRAY_LEN(rules); i++) {
-        char extra[160];
+        char extra[192];
         snprintf(extra, sizeof(extra),
                  "slice_bytes: 256\nupdate: {rule: %s, learning_rate: 0.02, weight_decay: 0.01, schedule: cosine, "
                  "warmup_steps: 3, decay_steps: 15}\n",
@@ -72,9 +81,10 @@ Test(trainer, a_large_weight_gets_the_bits_of_training_in_one_process)
 /* A rate at which gradients, then losses stop being finite: what is left out is the same with and without a ps. */
 Test(trainer, one_worker_diverges_as_training_in_one_process_does)
 {
-    static const char *const rules[] = {"sgd", "momentum", "nesterov"};
+    static const char *const rules[] = {"sgd", "momentum", "nesterov",
+                                        "momentum, clip_global_norm: 1e6, weight_decay: 1e6"};
     for (size_t i = 0; i < SG_ARRAY_LEN(rules); i++) {
-        char extra[96];
+        char extra[160];
         snprintf(extra, sizeof(extra), "slice_bytes: 256\nupdate: {rule: %s, learning_rate: 1e6}\n", rules[i]);
         job j;
         job_init(&j, extra, NULL);
