@@ -26,6 +26,7 @@ typedef enum sg_data_format {
     SG_DATA_SYNTHETIC
 } sg_data_format;
 typedef enum sg_backend { SG_BACKEND_AUTO, SG_BACKEND_CPU, SG_BACKEND_ONEDNN, SG_BACKEND_CUDA } sg_backend;
+typedef enum sg_wire_type { SG_WIRE_FLOAT32, SG_WIRE_BF16 } sg_wire_type;
 typedef enum sg_non_finite { SG_NON_FINITE_SKIP, SG_NON_FINITE_APPLY } sg_non_finite;
 
 /* A list of strings or of numbers in the file. */
@@ -71,6 +72,7 @@ typedef struct sg_config {
         uint64_t decay_steps;     /* step: every so many; cosine: to zero after so many */
         double decay_factor;      /* step: times this each time */
         sg_non_finite non_finite; /* skip */
+        sg_wire_type wire;        /* float32 */
     } update;
     struct {
         uint64_t batch;                               /* 128: the global batch */

@@ -181,6 +181,9 @@ static sg_status check_update(const check *in)
     if (config->update.rule == SG_RULE_NESTEROV && config->update.momentum <= 0)
         return fault_of(in, later(in, "update.momentum", "update.rule"),
                         "rule is nesterov and momentum is 0, wanted a momentum above 0, such as 0.9");
+    if (config->update.wire == SG_WIRE_BF16 && config->update.rule == SG_RULE_AVERAGE)
+        return fault_of(in, later(in, "update.wire", "update.rule"),
+                        "wire is bf16 and rule is average, which pushes values and no gradients: wanted wire float32");
     sg_status status = check_norms(in);
     if (status != SG_OK)
         return status;

@@ -40,6 +40,7 @@ static const sg_config_choice backends[] = {{"auto", SG_BACKEND_AUTO},
                                             {"onednn", SG_BACKEND_ONEDNN},
                                             {"cuda", SG_BACKEND_CUDA},
                                             {NULL, 0}};
+static const sg_config_choice wire_types[] = {{"float32", SG_WIRE_FLOAT32}, {"bf16", SG_WIRE_BF16}, {NULL, 0}};
 static const sg_config_choice non_finites[] = {{"skip", SG_NON_FINITE_SKIP}, {"apply", SG_NON_FINITE_APPLY}, {NULL, 0}};
 static const sg_config_choice worker_losses[] = {
     {"continue", SG_WORKER_LOSS_CONTINUE}, {"wait", SG_WORKER_LOSS_WAIT}, {"abort", SG_WORKER_LOSS_ABORT}, {NULL, 0}};
@@ -129,6 +130,8 @@ static const sg_config_option options[] = {
      .help = "step: it is multiplied by this each time"},
     {"update.non_finite", SG_CONFIG_CHOICE, AT(update.non_finite), "skip", .choices = non_finites, .shared = true,
      .help = "skip: gradients with NaN or infinity count with weight 0"},
+    {"update.wire", SG_CONFIG_CHOICE, AT(update.wire), "float32", .choices = wire_types, .shared = true,
+     .help = "bf16: gradients travel as bfloat16, half as many bytes; values are float32 all the same"},
 
     {"train.batch", SG_CONFIG_COUNT, AT(train.batch), "128", 1, 1u << 24, .shared = true,
      .help = "examples of a step, over all workers"},

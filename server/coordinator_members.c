@@ -357,6 +357,8 @@ static void reply_hello(sg_coordinator *c, const sg_coordinator_parked *call)
     response.backup_workers = sg_coordinator_is_async(c) ? 0 : c->config->update.backup_workers;
     response.staleness = c->config->update.mode == SG_MODE_SSP ? c->config->update.staleness : 0;
     response.recovers = sg_coordinator_save_due(c);
+    response.gradients = c->config->update.wire == SG_WIRE_BF16 ? SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_BFLOAT16
+                                                                : SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
     sg_coordinator_reply(c, call->call, &response.base);
     free(addresses);
 }

@@ -1,6 +1,8 @@
 /* server/store.c - see store.h. */
 #include "server/store_internal.h"
 
+#include "kernels/bf16.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,6 +214,22 @@ void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool 
         uint64_t whole = copied / sizeof(float); /* a float may lie across two pieces */
         *finite = sg_update_copy_is_finite(out + tested, NULL, whole - tested) && *finite;
         tested = whole;
+    }
+}
+
+#define NARROW_ELEMS 1024u
+
+void sg_store_gather_narrow(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite)
+{
+    uint8_t bytes[NARROW_ELEMS * sizeof(uint16_t)];
+    float looked_at[NARROW_ELEMS];
+    *finite = true;
+    for (uint64_t begin = 0, n; begin < n_elems; begin += n) {
+        n = n_elems - begin < NARROW_ELEMS ? n_elems - begin : NARROW_ELEMS;
+        float *to = out ? out + begin : looked_at;
+        sg_span_reader_read(reader, bytes, n * sizeof(uint16_t));
+        sg_bf16_widen_bytes(bytes, to, n);
+        *finite = sg_update_copy_is_finite(to, NULL, n) && *finite;
     }
 }
 

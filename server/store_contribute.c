@@ -129,7 +129,7 @@ static sg_status copy(sg_store_push_state *p, sg_store_item *item, sg_error *err
                             (uint64_t)(slice->n_elems * sizeof(float)));
     bool finite;
     sg_span_reader reader = item->gradient;
-    sg_store_gather(&reader, item->copy->values, slice->n_elems, &finite);
+    (item->narrow ? sg_store_gather_narrow : sg_store_gather)(&reader, item->copy->values, slice->n_elems, &finite);
     item->finite = finite || p->store->options.non_finite == SG_NON_FINITE_APPLY;
     if (!item->finite) {
         sg_version_release(item->copy);
@@ -140,8 +140,14 @@ static sg_status copy(sg_store_push_state *p, sg_store_item *item, sg_error *err
 
 static void look(const sg_store_push_state *p, sg_store_item *item)
 {
-    item->finite = p->store->options.non_finite == SG_NON_FINITE_APPLY ||
-                   sg_update_spans_are_finite(item->gradient, item->slice->n_elems);
+    item->finite = true;
+    if (p->store->options.non_finite == SG_NON_FINITE_APPLY)
+        return;
+    sg_span_reader reader = item->gradient;
+    if (item->narrow)
+        sg_store_gather_narrow(&reader, NULL, item->slice->n_elems, &item->finite);
+    else
+        item->finite = sg_update_spans_are_finite(reader, item->slice->n_elems);
 }
 
 /* Makes it ready to wait. */
@@ -189,6 +195,8 @@ sg_status sg_store_prepare(sg_store_push_state *p, size_t i, sg_error *err)
         const sg_status status = find_room(p, item, &room, err);
         return status == SG_OK && room ? lay_by(p, item, err) : status;
     }
+    if (item->verdict == SG_ROUND_STORED && item->narrow)
+        return lay_by(p, item, err);
     /* Of a repeat, too: its sender may not know yet what was left out. */
     item->look = item->verdict == SG_ROUND_STORED && p->request->weight > 0 &&
                  p->store->options.non_finite != SG_NON_FINITE_APPLY && sg_store_n_slots(item->slice) == 0;

@@ -252,8 +252,10 @@ SG_MUST_USE sg_status sg_store_find_slice(const sg_store *store, uint32_t index,
 SG_MUST_USE sg_status sg_store_check_distinct(const uint32_t *indices, size_t n, sg_error *err);
 /* Of the bytes of a request, or of a variable. Errors: INVALID. */
 SG_MUST_USE sg_status sg_store_check_dtype(Shardgrad__V1__DataType dtype, sg_error *err);
-/* Copies n_elems floats from the reader, testing each while it is in cache. *finite: all of them were. */
+/* Copies n_elems floats from the reader, testing each while it is in cache. *finite: all of them were.
+ * narrow: they are bfloat16 there; out may be NULL: it only looks. */
 void sg_store_gather(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite);
+void sg_store_gather_narrow(sg_span_reader *reader, float *out, uint64_t n_elems, bool *finite);
 /* Under store.lock: the hyper-parameter set of this number; NULL: none is known. */
 const Shardgrad__V1__Hyper *sg_store_find_hyper(const sg_store *store, uint64_t number);
 /* Under the slice's mutex: this worker gets that version. */
@@ -306,9 +308,16 @@ typedef struct sg_store_item {
     bool finite;         /* where that is known */
     bool can_wait;       /* it is kept, copied or weighs nothing */
     bool refused;        /* there is no room for it to wait */
+    bool narrow;         /* its elements are bfloat16: it is widened, or only looked at */
     uint64_t room_bytes; /* that it has, until it is counted */
     sg_version *copy;    /* until it is counted */
 } sg_store_item;
+
+/* Of its elements in the message. */
+static inline uint64_t sg_store_item_bytes(const sg_store_item *item)
+{
+    return item->slice->n_elems * (item->narrow ? sizeof(uint16_t) : sizeof(float));
+}
 
 typedef struct sg_store_push_state {
     sg_store *store;
@@ -327,6 +336,7 @@ typedef struct sg_store_push_state {
     size_t n_kept;       /* contributions that do */
     bool took_room;      /* some item has room_bytes */
     bool copies;         /* no more may be held: they are copied instead */
+    bool narrow;         /* the data is bfloat16, but that of averaged variables */
     size_t n_versions;   /* that pushed->versions has, up to the first that is missing */
     bool lacks_version;
 } sg_store_push_state;

@@ -62,13 +62,13 @@ static sg_status read_terms(const sg_store *store, const Shardgrad__V1__PushRequ
 static sg_status check_shape(const sg_store_push_state *p, sg_error *err)
 {
     const Shardgrad__V1__PushRequest *request = p->request;
-    sg_status status = sg_store_check_dtype(request->dtype, err);
+    sg_status status = p->narrow ? SG_OK : sg_store_check_dtype(request->dtype, err);
     if (status != SG_OK)
         return status;
     if (request->n_steps != request->n_slices)
         return sg_error_set(err, SG_INVALID, "got %zu steps for %zu slices, want as many", request->n_steps,
                             request->n_slices);
-    if (p->n > p->store->plan->n_slices || p->n > p->data_bytes / sizeof(float))
+    if (p->n > p->store->plan->n_slices || p->n > p->data_bytes / sizeof(uint16_t))
         return sg_error_set(err, SG_INVALID,
                             "%zu slices in one push are more than the plan's %" PRIu32 ", or than its %" PRIu64
                             " bytes of data can be of",
@@ -97,7 +97,8 @@ static sg_status find_item(sg_store_push_state *p, size_t i, uint64_t *want_byte
     if (item->step == UINT64_MAX) /* no step follows it */
         return sg_error_set(err, SG_INVALID, "slice %" PRIu32 ": step %" PRIu64 " is none; send what the ticket said",
                             slice->index, item->step);
-    *want_bytes += slice->n_elems * sizeof(float);
+    item->narrow = p->narrow && !slice->variable->average;
+    *want_bytes += sg_store_item_bytes(item);
     return SG_OK;
 }
 
@@ -113,7 +114,7 @@ static sg_status find_items(sg_store_push_state *p, sg_error *err)
     sg_span_reader reader;
     sg_span_reader_init(&reader, p->data->spans, p->data->n_spans, SIZE_MAX);
     for (size_t i = 0; i < p->n && status == SG_OK; i++) {
-        bool there = sg_span_reader_take(&reader, p->items[i].slice->n_elems * sizeof(float), &p->items[i].gradient);
+        bool there = sg_span_reader_take(&reader, sg_store_item_bytes(&p->items[i]), &p->items[i].gradient);
         SG_ASSERT(there);
     }
     return status;
@@ -223,6 +224,8 @@ static sg_status run(sg_store_push_state *p, sg_error *err)
         status = find_items(p, err);
     if (status == SG_OK)
         status = look_at_all(p, err);
+    if (status == SG_OK)
+        p->copies = p->narrow; /* where it is widened to */
     for (size_t i = 0; i < p->n && status == SG_OK; i++)
         status = sg_store_prepare(p, i, err);
     for (size_t i = 0; i < p->n && status == SG_OK; i++)
@@ -247,8 +250,13 @@ static void report_refused(const sg_store_push_state *p)
 sg_status sg_store_push(sg_store *store, uint64_t now_ms, const Shardgrad__V1__PushRequest *request,
                         const sg_store_data *data, sg_store_pushed *pushed, sg_error *err)
 {
-    sg_store_push_state p = {
-        .store = store, .now_ms = now_ms, .request = request, .data = data, .pushed = pushed, .n = request->n_slices};
+    sg_store_push_state p = {.store = store,
+                             .now_ms = now_ms,
+                             .request = request,
+                             .data = data,
+                             .pushed = pushed,
+                             .n = request->n_slices,
+                             .narrow = request->dtype == SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_BFLOAT16};
     *pushed = (sg_store_pushed){.wants_versions = pushed->wants_versions};
     for (size_t i = 0; i < data->n_spans; i++)
         p.data_bytes += data->spans[i].n_bytes;

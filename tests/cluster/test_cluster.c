@@ -223,7 +223,8 @@ Test(cluster, sync_runs_are_equal_bit_for_bit_whatever_the_number_of_ps)
                  {"update.rule=momentum", NULL},
                  {"update.rule=adam", "update.clip_global_norm=0.5"},
                  {"update.rule=lars", "update.clip_global_norm=0.5"},
-                 {"update.rule=lamb", NULL}};
+                 {"update.rule=lamb", NULL},
+                 {"update.rule=adam", "update.wire=bf16"}};
     for (size_t r = 0; r < SG_ARRAY_LEN(rules); r++) {
         for (uint32_t n = 1; n <= 3; n++)
             train_uneven(n, rules[r].rule, rules[r].more, by_n[n - 1]);

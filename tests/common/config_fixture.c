@@ -41,6 +41,7 @@ const char config_everything[] =
     "  epsilon: 1\n"
     "  weight_decay: 5e-324\n"
     "  trust: 1\n"
+    "  wire: bf16\n"
     "  clip_global_norm: 0.0\n" /* more takes sync */
     "  schedule: cosine\n"
     "  warmup_steps: 9\n"

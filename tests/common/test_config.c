@@ -115,6 +115,7 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->update.epsilon, 1);
     cr_assert_eq(config->update.weight_decay, 5e-324);
     cr_assert_eq(config->update.trust, 1);
+    cr_assert_eq(config->update.wire, SG_WIRE_BF16);
     cr_assert_eq(config->update.clip_global_norm, 0);
     cr_assert_eq(config->update.schedule, SG_SCHEDULE_COSINE);
     cr_assert_eq(config->update.warmup_steps, 9u);

@@ -240,6 +240,7 @@ Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_wa
          "c.yaml:1:28: update.clip_global_norm: clip_global_norm is not for rule lamb, "},
         {"update: {rule: average, clip_global_norm: 1}\n",
          "c.yaml:1:43: update.clip_global_norm: clip_global_norm is not for"},
+        {"update: {wire: bf16, rule: average}\n", "c.yaml:1:16: update.wire: wire is bf16 and rule is average"},
         {"update: {trust: 0}\n", "c.yaml:1:17: update.trust: "},
         {"update: {clip_global_norm: -1}\n", "c.yaml:1:28: update.clip_global_norm: "},
         {"update: {schedule: step}\n", "c.yaml:1:20: update.schedule: schedule is not constant and decay_steps is 0"},

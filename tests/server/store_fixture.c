@@ -342,7 +342,8 @@ sg_status fixture_send_for(fixture *f, const fixture_push *push, sg_store_pushed
     request.n_slices = request.n_steps = push->n_slices;
     request.slices = (uint32_t *)push->slices;
     request.steps = steps;
-    received *r = receive(f, push->values, push->n_values * sizeof(float), push->split_bytes);
+    received *r =
+        receive(f, push->values, push->n_bytes > 0 ? push->n_bytes : push->n_values * sizeof(float), push->split_bytes);
     sg_store_data data = {.spans = r->spans, .n_spans = r->n_spans, .kept_bytes = r->n_bytes + f->kept_beside_bytes};
     if (f->lend == FIXTURE_HELD) {
         data.owner = r;

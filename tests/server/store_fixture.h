@@ -85,6 +85,7 @@ typedef struct fixture_push {
     size_t n_slices;
     const float *values;
     size_t n_values;
+    size_t n_bytes;     /* 0: n_values floats; else what lies there is something else */
     size_t split_bytes; /* the data lies in buffers of so many bytes; 0: in one */
 } fixture_push;
 fixture_push fixture_a_push(uint32_t worker, uint64_t step, uint64_t members, const float *values, size_t n_values);

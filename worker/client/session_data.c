@@ -107,7 +107,7 @@ static void push_add(sg_session *session, void *user, uint32_t ps, const sg_sess
     request->generation = session->hello->generation;
     request->step = &ticket->step;
     request->weight = push->weight;
-    request->dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
+    request->dtype = session->hello->gradients;
     request->slices = message->slices;
     request->n_slices = request->n_steps = message->n_slices;
     request->steps = steps;

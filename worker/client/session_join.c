@@ -55,6 +55,8 @@ sg_status sg_session_hello_check(const Shardgrad__V1__HelloResponse *hello, sg_e
         bad = "message_bytes out of bounds";
     else if (hello->n_ps_addresses == 0 || hello->n_ps_addresses > SG_SESSION_MAX_PS)
         bad = "a number of ps out of bounds";
+    else if (hello->gradients > SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_BFLOAT16)
+        bad = "an unknown type of gradients";
     for (size_t i = 0; bad == NULL && i < hello->n_ps_addresses; i++)
         if (hello->ps_addresses[i][0] == '\0')
             bad = "a ps without an address";

@@ -8,6 +8,7 @@
 
 #include "common/address.h"
 #include "common/clock.h"
+#include "kernels/bf16.h"
 
 /* Control messages are small; anything above this is not one. */
 #define CONTROL_BYTES (1u << 20)
@@ -188,10 +189,55 @@ static void pieces_lend(const sg_client_call *call, sg_wire_piece *pieces, size_
         atomic_fetch_add(&call->op->n_lent, n_lent);
 }
 
+/* --- gradients as bfloat16 --------------------------------------------------------------------------------------- */
+
+static bool is_narrow(const sg_client_call *call)
+{
+    return sg_session_is_push(call->action.method) && ((const Shardgrad__V1__PushRequest *)call->action.body)->dtype ==
+                                                          SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_BFLOAT16;
+}
+
+static bool is_averaged(const sg_client *client, uint32_t slice)
+{
+    return client->variables[sg_session_plan(client->session)->slices[slice].variable].average;
+}
+
+/* Averaged variables are values, and stay float32. */
+static size_t narrow_bytes(const sg_client_call *call)
+{
+    size_t n_bytes = 0;
+    for (size_t i = 0; i < call->action.n_slices; i++) {
+        const size_t whole = call->client->places[call->action.slices[i]].n_bytes;
+        n_bytes += is_averaged(call->client, call->action.slices[i]) ? whole : whole / 2;
+    }
+    return n_bytes;
+}
+
+static sg_status narrow_pack(const sg_client_call *call, sg_pool *pool, sg_wire_message **message, sg_error *err)
+{
+    const size_t n_bytes = narrow_bytes(call);
+    uint8_t *data = sg_pool_try_alloc_raw(call->client->pool, n_bytes), *at = data;
+    if (data == NULL)
+        return sg_error_set(err, SG_EXHAUSTED, "no memory for %zu bytes of gradients as bfloat16", n_bytes);
+    for (size_t i = 0; i < call->action.n_slices; i++) {
+        const sg_client_place *place = &call->client->places[call->action.slices[i]];
+        const bool whole = is_averaged(call->client, call->action.slices[i]);
+        if (whole)
+            memcpy(at, place->gradient, place->n_bytes);
+        else
+            sg_bf16_narrow_to_bytes(place->gradient, at, place->n_bytes / sizeof(float));
+        at += whole ? place->n_bytes : place->n_bytes / 2;
+    }
+    const sg_wire_piece piece = {.data = data, .n_bytes = n_bytes, .release = sg_pool_free, .owner = data};
+    return sg_wire_pack(pool, call->action.body, &piece, 1, message, err);
+}
+
 static sg_status message_pack(const sg_client_call *call, sg_pool *pool, sg_wire_message **message, sg_error *err)
 {
     if (!sg_session_is_push(call->action.method) && call->action.method != SG_SESSION_INITIALIZE)
         return sg_wire_pack(pool, call->action.body, NULL, 0, message, err);
+    if (is_narrow(call))
+        return narrow_pack(call, pool, message, err);
     sg_wire_piece few[16];
     const size_t n_slices = call->action.n_slices;
     sg_wire_piece *pieces =

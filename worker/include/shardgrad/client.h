@@ -92,8 +92,10 @@ typedef struct sg_variable {
     const char *name; /* unique, 1 to 255 bytes */
     uint32_t rank;    /* number of dimensions, 0 (a scalar) to SG_MAX_RANK */
     uint64_t shape[SG_MAX_RANK];
-    float *value;           /* prod(shape) elements; in: initial values, used if this worker initializes */
-    float *gradient;        /* prod(shape) elements, mean over the step's examples; may be NULL where frozen */
+    float *value; /* prod(shape) elements; in: initial values, used if this worker initializes */
+    /* prod(shape) elements, mean over the step's examples; may be NULL where frozen. Float32 here, whatever they travel
+     * as (update.wire of the cluster). */
+    float *gradient;
     uint32_t group;         /* variables of a group are updated together; 0 where there is only one */
     bool frozen;            /* served, never updated */
     float lr_multiplier;    /* factor on the learning rate; 0 means 1 (use `frozen` to stop training) */
