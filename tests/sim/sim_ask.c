@@ -148,7 +148,8 @@ void sim_ask_answered(sim *s, const sim_call *call, sg_status status, const char
     }
     ask->answered = true;
     ask->status = status;
-    ask->over = strstr(text, "the job is over") != NULL || strstr(text, "was told to stop") != NULL;
+    ask->over = strstr(text, "the job is over") != NULL || strstr(text, "the job ends") != NULL ||
+                strstr(text, "was told to stop") != NULL;
     if (status != SG_OK || !ask->then_saves || s->scenario.n_asks == SIM_MAX_ASKS)
         return;
     sim_ask *next = &s->scenario.asks[s->scenario.n_asks++];
