@@ -185,7 +185,9 @@ typedef struct sg_checkpoint_manifest {
     sg_workers members;            /* of the cut: whom the first step of the next generation waits for */
     uint64_t *steps; /* [n_groups] sync: the version of all slices of the group; async: tickets handed out */
     uint32_t n_groups;
-    uint32_t n_ps; /* the plan's inputs, with the variables */
+    uint64_t next_iteration; /* at most the set's, and less where an async set needed a name that no other had: training
+                                goes on here */
+    uint32_t n_ps;           /* the plan's inputs, with the variables */
     uint64_t slice_bytes;
     sg_checkpoint_variable *variables; /* [n_variables] in declared order */
     uint32_t n_variables;

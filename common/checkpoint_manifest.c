@@ -86,14 +86,14 @@ json_t *sg_checkpoint_manifest_json(const sg_checkpoint_manifest *m)
 {
     char seed[24];
     snprintf(seed, sizeof seed, "%" PRIu64, m->seed);
-    return json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "set",
+    return json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "set",
                      sg_checkpoint_set_json(m->set), "iteration", number_json(m->set.iteration), "generation",
                      number_json(m->set.generation), "mode", m->mode, "rule", m->rule, "seed", seed, "batch",
                      number_json(m->batch), "hyper", hyper_json(&m->hyper), "changes",
                      sg_checkpoint_changes_json(m->changes, m->n_changes), "members", members_json(&m->members),
-                     "steps", numbers_json(m->steps, m->n_groups), "n_ps", (int)m->n_ps, "slice_bytes",
-                     number_json(m->slice_bytes), "variables", variables_json(m->variables, m->n_variables), "parts",
-                     parts_json(m->parts, m->n_parts));
+                     "steps", numbers_json(m->steps, m->n_groups), "next_iteration", number_json(m->next_iteration),
+                     "n_ps", (int)m->n_ps, "slice_bytes", number_json(m->slice_bytes), "variables",
+                     variables_json(m->variables, m->n_variables), "parts", parts_json(m->parts, m->n_parts));
 }
 
 /* --- in ------------------------------------------------------------------------------------------------------------
@@ -236,6 +236,14 @@ static bool get_parts(const json_t *array, sg_checkpoint_manifest *m)
     return true;
 }
 
+/* Sets of before there was any go on where their name says. */
+static bool get_next_iteration(const json_t *object, sg_checkpoint_manifest *m)
+{
+    m->next_iteration = m->set.iteration;
+    return json_object_get(object, "next_iteration") == NULL ||
+           sg_checkpoint_json_number(object, "next_iteration", m->set.iteration, &m->next_iteration);
+}
+
 /* The first member that is missing or wrong; NULL: none is. */
 static const char *decode(const json_t *object, sg_checkpoint_manifest *m)
 {
@@ -257,6 +265,8 @@ static const char *decode(const json_t *object, sg_checkpoint_manifest *m)
         return "members";
     if (!get_numbers(json_object_get(object, "steps"), SG_PLAN_MAX_VARIABLES, &m->steps, &m->n_groups))
         return "steps";
+    if (!get_next_iteration(object, m))
+        return "next_iteration";
     if (!get_u32(object, "n_ps", SG_PLAN_MAX_PS, &m->n_ps) || m->n_ps == 0)
         return "n_ps";
     if (!sg_checkpoint_json_number(object, "slice_bytes", UINT64_MAX, &m->slice_bytes))

@@ -26,11 +26,11 @@ bool sg_coordinator_drain_begin(sg_coordinator *c, bool stop, uint32_t ps)
     return true;
 }
 
-/* It has come to its end, perhaps without one (reason). */
+/* It has come to its end, perhaps without one: then there is a reason, else "". */
 static void end(sg_coordinator *c, const char *reason)
 {
     char quoted[SG_ERROR_MESSAGE_BYTES + 16];
-    if (!sg_coordinator_save_is_up_to_date(c))
+    if (reason[0] != '\0' ? !sg_coordinator_save_is_up_to_date(c) : sg_coordinator_save_lacks(c))
         sg_coordinator_log(c, SG_LOG_WARN, "no_checkpoint", "iteration=%" PRIu64 " newest=%" PRIu64 " reason=%s",
                            c->frozen, c->save.iteration, sg_log_quote(reason, quoted, sizeof quoted));
     c->drain.on = false;
@@ -56,7 +56,7 @@ bool sg_coordinator_drain_advance(sg_coordinator *c)
     if (!late && !done)
         return false;
     char text[SG_ERROR_MESSAGE_BYTES];
-    const char *reason = late ? sg_coordinator_save_waits_for(c, text) : save->failure;
+    const char *reason = late ? sg_coordinator_save_waits_for(c, text) : save->failed ? save->failure : "";
     if (late)
         c->save.phase = SG_COORDINATOR_SAVE_IDLE;
     end(c, reason);

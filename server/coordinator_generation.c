@@ -126,7 +126,7 @@ bool sg_coordinator_generation_advance(sg_coordinator *c)
     }
     sg_coordinator_generation_run(c);
     sg_coordinator_log(c, SG_LOG_INFO, "restored", "iteration=%" PRIu64 " generation=%" PRIu64 " ms=%" PRIu64,
-                       c->save.current.iteration, c->generation, c->now_ms - c->entered_ms);
+                       c->frozen, c->generation, c->now_ms - c->entered_ms);
     return true;
 }
 
@@ -167,7 +167,8 @@ static void take_manifest(sg_coordinator *c, const sg_checkpoint_manifest *manif
     if (c->variables == NULL)
         c->variables = sg_coordinator_read_manifest(manifest);
     c->n_groups = manifest->n_groups;
-    c->frozen = manifest->set.iteration;
+    /* Sync: a checkpoint is cut where its name says, and the next must not be named below this one. */
+    c->frozen = sg_coordinator_is_async(c) ? manifest->next_iteration : manifest->set.iteration;
     for (uint32_t group = 0; group < c->n_groups; group++) {
         c->groups[group].next_step = manifest->steps[group];
         c->groups[group].last_iteration = c->frozen > 0 ? c->frozen - 1 : 0;

@@ -60,6 +60,7 @@ void sg_coordinator_write_manifest(sg_coordinator *c)
                                        .members = save->members,
                                        .steps = save->steps,
                                        .n_groups = c->n_groups,
+                                       .next_iteration = save->next_iteration,
                                        .n_ps = c->n_ps,
                                        .slice_bytes = c->config->slice_bytes,
                                        .variables = variables,

@@ -69,11 +69,14 @@ static void note_complete(sg_coordinator *c)
         c->workers[i].in_newest = c->workers[i].in_cut;
 }
 
-/* What was cut at this iteration may lack what was counted since, and another one must have another name. */
-static void make_room(sg_coordinator *c)
+/* Where one is to be cut when no ticket was handed out since the newest: what is in the two is not the same, and so
+ * their names must not be. It is only a name: training goes on from c->frozen, as the manifest tells. */
+static uint64_t free_name(const sg_coordinator *c)
 {
-    if (sg_coordinator_is_async(c) && c->save.complete && c->frozen == c->save.iteration && has_news(c, false))
-        c->frozen++;
+    const uint64_t newest = c->save.iteration;
+    if (!c->save.complete || c->frozen > newest)
+        return c->frozen;
+    return c->save.newest.set.generation == c->generation ? newest + 1 : newest;
 }
 
 /* --- a generation begins ------------------------------------------------------------------------------------------ */
@@ -140,7 +143,9 @@ static void know(sg_coordinator *c, uint32_t group, uint64_t step)
 uint64_t sg_coordinator_save_end_iteration(const sg_coordinator *c)
 {
     uint64_t end = c->save.iteration;
-    if (sg_coordinator_is_async(c) || sg_coordinator_losses_any_member(c))
+    if (sg_coordinator_is_async(c))
+        return free_name(c);
+    if (sg_coordinator_losses_any_member(c))
         return c->frozen;
     for (uint32_t i = 0; i < c->n_groups; i++) {
         const sg_coordinator_group *group = &c->groups[i];
@@ -160,7 +165,6 @@ static uint64_t end_step(const sg_coordinator *c, const sg_coordinator_group *gr
 /* What was set for later is cut now. */
 static void bring_forward(sg_coordinator *c)
 {
-    make_room(c);
     if (c->save.n_known == 0 && c->save.mark > sg_coordinator_save_end_iteration(c))
         c->save.mark = sg_coordinator_save_end_iteration(c);
 }
@@ -205,6 +209,13 @@ static bool has_all_steps(const sg_coordinator *c)
 bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c)
 {
     return has_all_steps(c) && c->save.stored == c->in_force;
+}
+
+bool sg_coordinator_save_lacks(const sg_coordinator *c)
+{
+    if (!sg_coordinator_is_async(c) || !c->save.complete || c->save.stored != c->in_force)
+        return !sg_coordinator_save_is_up_to_date(c);
+    return has_news(c, true);
 }
 
 /* Something was set since, and nothing trained; and it was cut in this generation, so that another cut would have its
@@ -257,7 +268,6 @@ static bool begin_next(sg_coordinator *c)
             save->number++;
             write_again(c);
         } else if (wanted) {
-            make_room(c);
             begin(c, sg_coordinator_save_end_iteration(c), true);
         } else if (asked) { /* while that one was being made: it has all that there is */
             save->number++;
@@ -337,12 +347,13 @@ static bool must_wait(const sg_coordinator *c)
 /* Is everything known that the order says? Async: at the mark, if anything was finished since the newest one. */
 static bool can_cut(sg_coordinator *c)
 {
-    if (nobody_goes_on(c))
-        know_all(c);
-    if (sg_coordinator_is_async(c) && c->frozen >= c->save.mark && (c->save.urgent || has_news(c, true))) {
-        c->save.mark = c->frozen;
-        know_all(c);
+    bool now = nobody_goes_on(c);
+    if (sg_coordinator_is_async(c)) {
+        now = now || c->save.urgent || (c->frozen >= c->save.mark && has_news(c, true));
+        c->save.mark = now ? free_name(c) : c->save.mark;
     }
+    if (now)
+        know_all(c);
     return c->save.n_known >= c->n_groups;
 }
 
@@ -367,6 +378,7 @@ static bool cut(sg_coordinator *c)
         return false;
     for (uint32_t group = 0; group < c->n_groups && sg_coordinator_is_async(c); group++)
         save->steps[group] = c->groups[group].next_step; /* for the manifest: tickets handed out */
+    save->next_iteration = sg_coordinator_is_async(c) ? c->frozen : save->mark;
     save->phase = SG_COORDINATOR_SAVE_CUT;
     save->began_ms = c->now_ms;
     save->tried = save->mark;

@@ -284,6 +284,7 @@ typedef struct sg_coordinator_save {
     uint64_t ticket_mark;                      /* what steps carry that are not in it; no two cuts have the same */
     uint64_t free_ticket_mark;                 /* least that none has had, in this generation */
     uint64_t steps[SG_COORDINATOR_MAX_GROUPS]; /* first that is not in it, */
+    uint64_t next_iteration;                   /* where training goes on that starts from it */
     bool known[SG_COORDINATOR_MAX_GROUPS];     /* where that is known, */
     uint32_t n_known;                          /* of so many groups */
     sg_workers members;

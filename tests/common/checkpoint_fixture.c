@@ -54,6 +54,7 @@ sg_checkpoint_manifest fixture_manifest(sg_checkpoint_set set, uint32_t n_ps, ui
         .n_changes = 2,
         .steps = steps,
         .n_groups = 2,
+        .next_iteration = set.iteration,
         .n_ps = n_ps,
         .slice_bytes = slice_bytes,
         .variables = (sg_checkpoint_variable *)fixture_variables,

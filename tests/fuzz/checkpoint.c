@@ -59,6 +59,7 @@ static void write_set(const sg_checkpoint *folder)
                                        .rule = "momentum",
                                        .steps = steps,
                                        .n_groups = 1,
+                                       .next_iteration = 7,
                                        .n_ps = 1,
                                        .slice_bytes = 64,
                                        .variables = &variable,

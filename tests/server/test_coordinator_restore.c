@@ -23,6 +23,7 @@ static sg_checkpoint_manifest a_manifest(const rig *r)
     sg_checkpoint_manifest manifest = {.set = {.iteration = 50, .generation = 1},
                                        .steps = steps,
                                        .n_groups = 2,
+                                       .next_iteration = 50,
                                        .n_ps = 2,
                                        .variables = variables,
                                        .n_variables = 2};
