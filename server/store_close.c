@@ -60,6 +60,7 @@ static void take_parts(sg_store *store, sg_store_slice *slice, const sg_store_pa
 void sg_store_begin_close(sg_store *store, sg_store_slice *slice, const sg_store_part *part, sg_store_closing *c)
 {
     take_parts(store, slice, part, c);
+    slice->shares = c->n_parts == 0;
     uint64_t mark = c->n_parts > 0 ? c->parts[0].mark : sg_round_mark(&slice->round);
     c->hyper_number = c->n_parts > 0 ? c->parts[0].hyper : sg_round_hyper(&slice->round);
     if (mark > slice->mark || slice->cut)

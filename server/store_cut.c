@@ -212,9 +212,7 @@ static found look_for(sg_store *store, sg_store_slice *slice, const Shardgrad__V
         k->n_applied = step - slice->uncounted;
         return FOUND_KEPT;
     }
-    /* One that waits for norms and has no contribution changes nothing. */
-    bool changes = slice->between.exchange == 0 || !slice->between.made->base;
-    bool closing = slice->round.closing && changes;
+    bool closing = slice->round.closing && !slice->shares;
     sg_version *version = slice->newest;
     if (!async && !frozen &&
         ((version->step > step && !is_unchanged(slice, step)) || (closing && version->step >= step)))

@@ -78,7 +78,7 @@ typedef struct sg_store_waiter {
 /* A round between the two phases of its closing (kernels/update_norms.h). `round.closing` all the while. */
 typedef struct sg_store_between {
     uint64_t exchange; /* whose sums it waits for; 0: it is not between them */
-    sg_version *made;  /* of the first phase; NULL: nobody contributed, and the next version shares the values */
+    sg_version *made;  /* of the first phase; one that shares the values (`base`) where nothing was contributed */
     sg_update update;
 } sg_store_between;
 
@@ -116,6 +116,7 @@ typedef struct sg_store_slice {
 
     /* Guarded by mutex, too: whoever takes it out of here goes on with the closing. */
     sg_store_between between;
+    bool shares; /* while the round closes: nobody contributed, so that values and slots stay as they are */
 
     /* Touched only by the thread that closes a round (round.closing); slots are made, under mutex, before the first
      * initial values are stored. */
@@ -215,7 +216,7 @@ struct sg_store {
     _Atomic uint64_t held_bytes;    /* of messages that contributions lie in */
     _Atomic uint64_t waiting_bytes; /* of contributions that have room: sg_store_room_take */
     pthread_mutex_t norms_mutex;    /* guards the next three; no other is taken under it */
-    sg_store_exchange *exchanges;   /* [n_exchanges] by group; grows */
+    sg_store_exchange *exchanges;   /* [n_exchanges] by group; none before the first is begun */
     size_t n_exchanges;
     uint64_t exchange_number;    /* of the newest */
     pthread_mutex_t focus_mutex; /* guards the next three; taken before a slice's */

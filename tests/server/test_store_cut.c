@@ -233,6 +233,27 @@ Test(store_cut, steps_that_nobody_pushed_are_not_in_it_though_they_are_closed)
     stop(&r);
 }
 
+/* A thread has begun to close it, and gets no farther until the order has been followed. */
+Test(store_cut, a_step_that_nobody_pushed_is_not_in_it_while_it_closes_either)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    for (uint32_t slice = 0; slice < 3; slice++)
+        push(&r, 0, 0, slice, 0x1, 0);
+    sg_store_slice *slice = &r.f.store->slices[0];
+    sg_round_terms terms = {.iteration = 1};
+    sg_store_closing closing = {0};
+    sg_workers_add(&terms.members, 0);
+    sg_round_excuse(&slice->round, 0, 1, &terms);
+    sg_round_begin_close(&slice->round);
+    sg_store_begin_close(r.f.store, slice, NULL, &closing);
+    cut_ok(&r, 1, 1, 1);
+    sg_store_close(r.f.store, r.f.now_ms, slice, &closing);
+    cr_assert_eq(slice->newest->step, 2);
+    expect_first_step_alone(&r);
+    stop(&r);
+}
+
 Test(store_cut, steps_that_nobody_pushed_are_not_in_it_though_their_versions_are_gone)
 {
     cut_rig r;

@@ -333,6 +333,27 @@ Test(store_norms, a_cut_before_a_step_that_nobody_pushed_does_not_wait_for_its_n
     fixture_stop(&r.f);
 }
 
+/* The thread that has the answer took what slice 0 waits with, and gets no farther until the order was followed. */
+Test(store_norms, a_cut_before_a_step_that_nobody_pushed_does_not_mind_that_it_is_answered_just_then)
+{
+    norms_rig r;
+    start(&r, SG_RULE_LARS, 1);
+    const uint64_t steps[] = {0};
+    fixture_excuse(&r.f, 0, FIXTURE_INCARNATION(1), steps, 1, 0x1);
+    sg_store_slice *slice = &r.f.store->slices[0];
+    const sg_store_between taken = slice->between;
+    slice->between.exchange = 0;
+    slice->between.made = NULL;
+    cut(&r, 1, 0);
+    cr_assert_eq(r.n_cut, 1);
+    cr_assert_eq(r.cut_status, SG_OK);
+    const sg_update_squares_of none = {0};
+    sg_store_close_second(r.f.store, r.f.now_ms, slice, &taken, &none, 0);
+    cr_assert_eq(slice->newest->step, 1);
+    cr_assert_eq(r.n_cut, 1);
+    fixture_stop(&r.f);
+}
+
 Test(store_norms, gradients_that_are_not_finite_are_left_out_of_the_norm)
 {
     norms_rig r;
