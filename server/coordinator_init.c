@@ -90,6 +90,18 @@ static bool initializing(const sg_coordinator *c)
 
 /* --- declare ---------------------------------------------------------------------------------------------------- */
 
+/* A model that was changed since the checkpoint. */
+static sg_status tell_of_checkpoint(const sg_coordinator *c, sg_status status, sg_error *err)
+{
+    if (status != SG_MISMATCH || c->save.current.generation == 0 || err == NULL)
+        return status;
+    const sg_error was = *err;
+    return sg_error_set(err, status,
+                        "%s, which goes on from iteration %" PRIu64
+                        " in its checkpoint.dir: name another folder there, or say restore: none to begin anew",
+                        was.message, c->save.current.iteration);
+}
+
 static sg_status take_list(sg_coordinator *c, const Shardgrad__V1__DeclareRequest *request, sg_error *err)
 {
     bool known = c->variables != NULL; /* of an earlier generation, too */
@@ -99,7 +111,7 @@ static sg_status take_list(sg_coordinator *c, const Shardgrad__V1__DeclareReques
     if (status == SG_OK)
         status = sg_coordinator_variables_take_every(c, n_groups, request, err);
     if (status != SG_OK)
-        return status;
+        return tell_of_checkpoint(c, status, err);
     c->n_groups = n_groups;
     if (c->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES)
         c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_INITIALIZING;

@@ -31,9 +31,22 @@ static bool is_awaited(const sg_coordinator *c, uint32_t index)
     return !c->started && index < c->config->workers && n_here < c->config->workers;
 }
 
+/* Those who are here, and those who have left: they count as come, but nobody should look for them here. */
+static void print_come(const sg_coordinator *c, char out[SG_COORDINATOR_TEXT_BYTES])
+{
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < c->n_workers && i < c->config->workers; i++)
+        n_left += c->workers[i].state == SG_COORDINATOR_WORKER_LEFT;
+    const uint32_t n_here = sg_coordinator_tickets_n_asked(c) - n_left;
+    if (n_left == 0)
+        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "%" PRIu32 " here", n_here);
+    else
+        snprintf(out, SG_COORDINATOR_TEXT_BYTES, "%" PRIu32 " here, %" PRIu32 " left", n_here, n_left);
+}
+
 static const char *missing_workers(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
 {
-    uint32_t n_asked = sg_coordinator_tickets_n_asked(c), n_awaited = sg_workers_count(&c->awaited);
+    const uint32_t n_awaited = sg_workers_count(&c->awaited);
     uint64_t n_wanted = n_awaited > 0 ? n_awaited : c->config->workers;
     for (uint32_t i = 0; i < c->n_workers; i++) {
         const sg_coordinator_worker *worker = &c->workers[i];
@@ -42,9 +55,10 @@ static const char *missing_workers(const sg_coordinator *c, char out[SG_ERROR_ME
         bool joined = sg_coordinator_members_live(worker);
         if (here || (!joined && !is_awaited(c, i)))
             continue;
-        char name[SG_COORDINATOR_TEXT_BYTES];
-        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to %s (%" PRIu64 " wanted, %" PRIu32 " here)",
-                 sg_coordinator_worker_name(c, i, name), joined ? "ask for its first step" : "join", n_wanted, n_asked);
+        char name[SG_COORDINATOR_TEXT_BYTES], come[SG_COORDINATOR_TEXT_BYTES];
+        print_come(c, come);
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to %s (%" PRIu64 " wanted, %s)",
+                 sg_coordinator_worker_name(c, i, name), joined ? "ask for its first step" : "join", n_wanted, come);
         return out;
     }
     return NULL;

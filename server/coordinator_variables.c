@@ -226,7 +226,7 @@ sg_status sg_coordinator_variables_take_every(sg_coordinator *c, uint32_t n_grou
                                 "most %u",
                                 group, mine, MAX_EVERY);
         if (mine > 1 && c->config->update.mode == SG_MODE_SSP)
-            return sg_error_set(err, SG_INVALID,
+            return sg_error_set(err, SG_CONFIG,
                                 "group %" PRIu32 " steps once in %" PRIu64
                                 " iterations, but with update.mode ssp, which "
                                 "holds back whoever has made more steps of a group than the slowest, all groups must "

@@ -139,6 +139,16 @@ def an_async_run_that_was_finished_makes_no_checkpoint_when_it_is_started_again(
 
 
 @test
+def a_model_that_changed_since_the_checkpoint_is_told_so(case):
+    config = case.config(text=f"checkpoint: {{dir: {case.dir}/checkpoints, every: 10}}\n")
+    case.shardgrad("run", config, "--set", "train.steps=10")
+    refused = case.shardgrad("run", config, "--set", "model.hidden=[8]", code=78).err
+    contains(refused, r"dense0\.weight' has shape \d+x8 here and \d+x16 in the cluster, which goes on from iteration 10 in its "
+             r"checkpoint\.dir: name another folder there, or say restore: none", "what is wrong and what to do")
+    case.shardgrad("run", config, "--set", "model.hidden=[8]", "--restore", "none")
+
+
+@test
 def a_run_says_what_it_goes_on_from_and_that_nothing_is_left(case):
     config = case.config(text=f"checkpoint: {{dir: {case.dir}/checkpoints, every: 10}}\n")
     check("restored" not in case.shardgrad("run", config).err, "the first begins anew")

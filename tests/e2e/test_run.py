@@ -164,6 +164,7 @@ def workers_without_rows_take_part_and_have_not_diverged(case):
     wanted = case.train(config, run="one")
     run = case.shardgrad("run", config, "--workers", "4")
     contains(run.out, r"final_train_loss +none: worker 0 had no examples\n", "result")
+    contains(run.err, r"worker-0 \| few_examples batch=1 workers=4 .*use fewer workers", "what is told of it")
     found = case.summary()
     equal(found["parameters_sha256"], wanted["parameters_sha256"], "parameters")
     equal([found["final_train_loss"], found["diverged"]], [None, False], "summary")

@@ -76,7 +76,7 @@ Test(coordinator_every, with_ssp_all_groups_step_in_every_iteration)
     const uint64_t worker = rig_join(&r, 0, 1000);
     r.every[0] = 2;
     r.n_every = 1;
-    rig_failed(rig_declare(&r, worker), SG_INVALID, "update.mode ssp");
+    rig_failed(rig_declare(&r, worker), SG_CONFIG, "update.mode ssp");
     r.every[0] = 1;
     cr_assert_eq(rig_declare(&r, worker)->status, SG_OK);
     rig_deinit(&r);

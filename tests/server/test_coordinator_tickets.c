@@ -27,6 +27,19 @@ static void granted(const rig_call *call, uint64_t step, uint64_t members)
                  (unsigned long)members);
 }
 
+Test(coordinator_tickets, who_left_before_it_started_is_not_said_to_be_here)
+{
+    rig r;
+    rig_init(&r, NULL);
+    uint64_t workers[2] = {0};
+    rig_start(&r, 1, workers);
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    cr_assert_str_eq(rig_status(&r)->waiting_for, "waiting for worker 1 to join (2 wanted, 1 here)");
+    rig_leave(&r, workers[0], UINT64_MAX);
+    cr_assert_str_eq(rig_status(&r)->waiting_for, "waiting for worker 1 to join (2 wanted, 0 here, 1 left)");
+    rig_deinit(&r);
+}
+
 Test(coordinator_tickets, training_starts_when_the_wanted_number_of_workers_has_asked)
 {
     rig r;

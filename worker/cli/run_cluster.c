@@ -39,6 +39,7 @@ typedef struct cluster {
     size_t n_workers_alive; /* that did not end well yet */
     int signal_number;      /* the first that came; 0: none */
     uint64_t told_ms;       /* when it was told what the ps still do after the last worker; 0: never */
+    uint64_t tested;        /* 1 + the iteration of the newest test that was told of; 0: none */
     char ended_ps[32];      /* the first that ended well while workers still ran; "": none */
     sg_error end;           /* why the run was ended from here, by its code; SG_OK: it was not */
 
@@ -244,6 +245,15 @@ static void on_ended(void *user)
 
 /* --- progress ------------------------------------------------------------------------------------------------- */
 
+static void tell_of_test(cluster *c, const Shardgrad__V1__Evaluation *test)
+{
+    if (test->iteration < c->tested)
+        return;
+    c->tested = test->iteration + 1;
+    sg_progress_print(&c->run->progress, "tested  step %" PRIu64 "  test_accuracy %.4f  loss %.4f", test->iteration,
+                      (double)test->correct / (double)test->of, (double)test->loss);
+}
+
 static void show(cluster *c, const Shardgrad__V1__StatusResponse *response)
 {
     sg_progress_state state = {
@@ -264,6 +274,7 @@ static void show(cluster *c, const Shardgrad__V1__StatusResponse *response)
         const Shardgrad__V1__Evaluation *evaluation = response->evaluations[i];
         if (evaluation->examples < evaluation->of)
             continue;
+        tell_of_test(c, evaluation);
         state.test_of = evaluation->of;
         state.test_accuracy = (double)evaluation->correct / (double)evaluation->of;
     }
@@ -379,6 +390,16 @@ static int find_failure(const cluster *c, sg_status start_status, sg_error *err)
     return sg_status_exit_code(c->end.code);
 }
 
+static void tell_how_to_go_on(const sg_config *config)
+{
+    if (config->checkpoint.dir[0] != '\0')
+        fprintf(stderr,
+                "shardgrad: stopped before the end; the same command goes on from the newest checkpoint in %s\n",
+                config->checkpoint.dir);
+    else
+        fprintf(stderr, "shardgrad: stopped before the end, and nothing is kept: checkpoint.dir is not set\n");
+}
+
 /* Says how it ended; returns the exit code. */
 static int conclude(cluster *c, sg_status start_status, sg_error *err)
 {
@@ -389,8 +410,10 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
         return failure;
     }
     int code = c->signal_number == SIGINT ? 130 : 0;
-    if (c->signal_number != 0 && c->n_workers_alive > 0)
+    if (c->signal_number != 0 && c->n_workers_alive > 0) {
+        tell_how_to_go_on(c->config);
         return code;
+    }
     sg_status status = sg_run_directory_print_result(c->config->run_dir, err);
     if (status == SG_NOT_FOUND)
         status =

@@ -138,7 +138,8 @@ static void describe_loss(const sg_summary *s, char *out, size_t out_bytes)
     else if (none)
         snprintf(out, out_bytes, "none: worker 0 had no examples");
     else
-        snprintf(out, out_bytes, "%.4f", s->final_train_loss);
+        snprintf(out, out_bytes, "%.4f (worker 0's mean over its last %u steps)", s->final_train_loss,
+                 SG_SUMMARY_LOSSES);
 }
 
 /* How the training itself went. */

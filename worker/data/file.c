@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,8 +22,11 @@ static sg_status open_failed(const char *path, int error, sg_error *err)
         return sg_error_set(err, SG_NOT_FOUND,
                             "a data file is not named: set data.train_images, train_labels, test_images and "
                             "test_labels (plain or .gz), or data.format to the format of yours");
+    char from[PATH_MAX] = "";
+    if (path[0] != '/' && getcwd(from, sizeof from) == NULL)
+        from[0] = '\0';
     bool is_debian_package = strncmp(path, "/usr/share/datasets/fashion-mnist/", 34) == 0;
-    return sg_error_set(err, SG_NOT_FOUND, "%s: no such file; %s", path,
+    return sg_error_set(err, SG_NOT_FOUND, "%s: no such file%s%s; %s", path, from[0] != '\0' ? " seen from " : "", from,
                         is_debian_package ? "install the Debian package dataset-fashion-mnist"
                                           : "name files that are there (plain or .gz) in `data` of the cluster file");
 }

@@ -37,7 +37,8 @@ static sg_status check_labels_size(const char *path, uint64_t n_bytes, size_t n_
 {
     if (n_bytes == n_examples * sizeof(int32_t))
         return SG_OK;
-    return sg_error_set(err, SG_DATA, "%s: %llu bytes; wanted %zu, an int32 for each of %zu examples", path,
+    return sg_error_set(err, SG_DATA,
+                        "%s: %llu bytes; wanted %zu, an int32 for each of %zu examples, if data.shape is right", path,
                         (unsigned long long)n_bytes, n_examples * sizeof(int32_t), n_examples);
 }
 

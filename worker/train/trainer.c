@@ -101,8 +101,11 @@ static void log_epoch(sg_trainer *t)
     if (epoch == t->epoch)
         return;
     t->epoch = epoch;
-    sg_log_info(t->options.log, "epoch", "begun=%" PRIu64 " step=%" PRIu64 " steps=%" PRIu64 " loss=%.4f", epoch + 1,
-                t->step.iteration, t->workload->total_steps, sg_summary_losses_mean(&t->losses));
+    char loss[32] = "-"; /* after a restore, before the first step */
+    if (t->losses.n > 0)
+        snprintf(loss, sizeof loss, "%.4f", sg_summary_losses_mean(&t->losses));
+    sg_log_info(t->options.log, "epoch", "begun=%" PRIu64 " step=%" PRIu64 " steps=%" PRIu64 " loss=%s", epoch + 1,
+                t->step.iteration, t->workload->total_steps, loss);
 }
 
 /* Waits for what is under way: then the step before is finished, and its values are here. */
@@ -361,7 +364,7 @@ sg_status sg_trainer_run(sg_trainer *t, sg_error *err)
     sg_log_info(t->options.log, "loaded", "examples=%zu steps=%" PRIu64 " initial_parameters_sha256=%s",
                 workload->train->n_examples, workload->total_steps, t->initial_sha256);
     if (t->options.worker == 0) /* once for the job */
-        sg_workload_warn_of_schedule(workload, t->options.log);
+        sg_workload_warn(workload, t->options.log);
 
     sg_client_options options = {.config = t->options.config_path,
                                  .set = t->options.set,

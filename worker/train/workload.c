@@ -235,7 +235,7 @@ bool sg_workload_is_finite(const sg_workload *w)
     return true;
 }
 
-void sg_workload_warn_of_schedule(const sg_workload *w, const sg_log *log)
+static void warn_of_schedule(const sg_workload *w, const sg_log *log)
 {
     uint64_t end = sg_schedule_end(w->config);
     if (end >= w->total_steps)
@@ -245,6 +245,27 @@ void sg_workload_warn_of_schedule(const sg_workload *w, const sg_log *log)
                 " message=\"the cosine schedule ends there and the learning rate is 0 for "
                 "the rest: set update.decay_steps to %" PRIu64 ", or train fewer steps\"",
                 end, w->total_steps, w->total_steps - w->config->update.warmup_steps);
+}
+
+/* A batch norm of one row has no deviation to go by. */
+static void warn_of_few_rows(const sg_workload *w, const sg_log *log)
+{
+    const uint64_t n_rows = w->config->train.batch / w->config->workers; /* of whoever has the fewest */
+    bool has_norm = false;
+    for (size_t i = 0; i < w->model->n_variables; i++)
+        has_norm = has_norm || w->model->variables[i].average;
+    if (w->config->update.mode != SG_MODE_SYNC || n_rows >= (has_norm ? 2 : 1))
+        return;
+    sg_log_warn(log, "few_examples",
+                "batch=%" PRIu64 " workers=%" PRIu64 " message=\"a worker's part of a batch is %" PRIu64
+                " examples%s: use fewer workers or a larger train.batch\"",
+                w->config->train.batch, w->config->workers, n_rows, has_norm ? ", and batch_norm needs 2" : "");
+}
+
+void sg_workload_warn(const sg_workload *w, const sg_log *log)
+{
+    warn_of_schedule(w, log);
+    warn_of_few_rows(w, log);
 }
 
 void sg_workload_hash(const sg_workload *w, char out[SG_WORKLOAD_HASH_BYTES])
