@@ -56,13 +56,13 @@ def contains(text, pattern, what):
 
 
 def wait_until(condition, what, timeout_s=PATIENCE_S):
-    """Looks again and again until condition() is true; returns what it gave."""
+    """Looks again and again until condition() is true; returns what it gave. `what`: words, or a function of them."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
         if value:
             return value
-        check(time.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}")
+        check(time.monotonic() < deadline, f"waited {timeout_s} s in vain: {what() if callable(what) else what}")
         time.sleep(0.02)
 
 
@@ -274,7 +274,7 @@ class Case:
     def watch_children(self, process, n):
         """The n children of a running `shardgrad run`; at the end of the test they must be gone."""
         pids = wait_until(lambda: (found := children_of(process.pid)) and len(found) == n and found,
-                          f"{n} children of {' '.join(process.argv)}; it said: {process.err}")
+                          lambda: f"{n} children of {' '.join(process.argv)}; it said: {process.err}")
         self.pids.update(pids)
         return pids
 

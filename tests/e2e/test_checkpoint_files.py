@@ -155,6 +155,8 @@ def a_run_says_what_it_goes_on_from_and_that_nothing_is_left(case):
     run = case.shardgrad("run", config, "--set", "train.steps=30")
     contains(run.err, f"shardgrad: restored iteration 20 from {case.dir}/checkpoints", "the second goes on")
     check("nothing is left" not in run.err, "it has something to do")
+    with open(f"{case.dir}/run/log/worker-0.log") as f:
+        contains(f.read(), r"epoch begun=3 step=20 steps=30 loss=-\n", "the epoch that goes on, of which it has no loss yet")
     run = case.shardgrad("run", config, "--set", "train.steps=30")
     contains(run.err, "shardgrad: nothing is left to do: iteration 30 of 30 was reached", "the third")
     contains(run.out, r"final_train_loss +none: the job was finished already, at step 30\n", "its result")
