@@ -218,7 +218,8 @@ typedef enum sg_checkpoint_state {
 typedef struct sg_checkpoint_found {
     sg_checkpoint_set set;
     sg_checkpoint_state state;
-    sg_error why; /* where it is not usable: one line that names the file */
+    uint64_t next_iteration; /* USABLE: where training goes on that starts from it */
+    sg_error why;            /* where it is not usable: one line that names the file */
 } sg_checkpoint_found;
 
 /* All sets in the folder, the newest first (by iteration, then by generation). Reads the manifests and the size and
@@ -242,9 +243,11 @@ SG_MUST_USE sg_status sg_checkpoint_find(const sg_checkpoint *folder, uint64_t i
 SG_MUST_USE sg_status sg_checkpoint_read_manifest(const sg_checkpoint *folder, sg_checkpoint_set set,
                                                   sg_checkpoint_manifest *manifest, sg_error *err);
 
-/* Removes all but the `keep` newest usable sets, sets that may never be used again, and what is half-written and older
- * than the newest usable one. Stays: `current` (what this generation started from; generation 0: none), what is damaged
- * or of a later format, and what may be in writing. Only while the job runs. *n_removed may be NULL. */
+/* Removes all but the `keep` newest usable sets, of which those of one generation that go on at the same iteration
+ * count as one, and only the newest of them stays: somebody asked for a checkpoint again and again, and none of them is
+ * to take the place of one that is older by more. Removes sets that may never be used again, and what is half-written
+ * and older than the newest usable one. Stays: `current` (what this generation started from; generation 0: none), what
+ * is damaged or of a later format, and what may be in writing. Only while the job runs. *n_removed may be NULL. */
 SG_MUST_USE sg_status sg_checkpoint_prune(const sg_checkpoint *folder, uint32_t keep, sg_checkpoint_set current,
                                           size_t *n_removed, sg_error *err);
 

@@ -73,6 +73,7 @@ static sg_status look_at(const sg_checkpoint *folder, const sg_checkpoint_record
     }
     if (status == SG_OK) {
         status = sg_checkpoint_check_parts(folder, &manifest, &found->why);
+        found->next_iteration = manifest.next_iteration;
         sg_checkpoint_manifest_deinit(&manifest);
     }
     tell(found, status == SG_OK ? SG_CHECKPOINT_USABLE : newer ? SG_CHECKPOINT_NEWER : SG_CHECKPOINT_DAMAGED, NULL);
@@ -285,12 +286,20 @@ static sg_status remove_set(const sg_checkpoint *folder, sg_checkpoint_set set, 
     return status;
 }
 
+/* Async: is `newer` the same training, but perhaps for a push or two? */
+static bool is_replaced(const sg_checkpoint_found *found, const sg_checkpoint_found *newer)
+{
+    return newer != NULL && newer->set.generation == found->set.generation &&
+           newer->next_iteration == found->next_iteration;
+}
+
 sg_status sg_checkpoint_prune(const sg_checkpoint *folder, uint32_t keep, sg_checkpoint_set current, size_t *n_removed,
                               sg_error *err)
 {
     sg_checkpoint_found *found;
     size_t n, removed = 0;
-    uint32_t n_usable = 0; /* that are newer */
+    const sg_checkpoint_found *newer = NULL; /* usable; there are: */
+    uint32_t n_usable = 0;
     if (n_removed != NULL)
         *n_removed = 0;
     sg_status status = sg_checkpoint_list(folder, &found, &n, err);
@@ -298,9 +307,11 @@ sg_status sg_checkpoint_prune(const sg_checkpoint *folder, uint32_t keep, sg_che
         return status;
     for (size_t i = 0; i < n && status == SG_OK; i++) {
         bool is_usable = found[i].state == SG_CHECKPOINT_USABLE;
-        bool is_waste = found[i].state == SG_CHECKPOINT_PASSED || (is_usable && n_usable >= keep) ||
+        bool is_same = is_usable && is_replaced(&found[i], newer);
+        bool is_waste = found[i].state == SG_CHECKPOINT_PASSED || is_same || (is_usable && n_usable >= keep) ||
                         (found[i].state == SG_CHECKPOINT_HALF_WRITTEN && n_usable > 0);
-        n_usable += is_usable;
+        n_usable += is_usable && !is_same;
+        newer = is_usable ? &found[i] : newer;
         if (is_waste && !sg_checkpoint_set_equal(found[i].set, current)) {
             status = remove_set(folder, found[i].set, err);
             removed += status == SG_OK;

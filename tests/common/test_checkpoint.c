@@ -246,6 +246,51 @@ Test(checkpoint, keep_leaves_the_newest_and_the_current_one_and_removes_what_can
     sg_plan_destroy(plan);
 }
 
+/* An async set between which and the one before no ticket was handed out. */
+static void write_again(uint64_t iteration, uint64_t generation, uint64_t next_iteration)
+{
+    const sg_checkpoint_set set = {iteration, generation};
+    sg_checkpoint_manifest manifest = fixture_manifest(set, 2, 256);
+    sg_checkpoint_part parts[2];
+    sg_plan *plan = fixture_plan(2, 256);
+    for (uint32_t ps = 0; ps < 2; ps++)
+        cr_assert_eq(fixture_write_part(folder, set, plan, ps, &parts[ps], NULL), SG_OK);
+    manifest.parts = parts;
+    manifest.n_parts = 2;
+    manifest.next_iteration = next_iteration;
+    cr_assert_eq(sg_checkpoint_commit(folder, &manifest, NULL), SG_OK);
+    sg_plan_destroy(plan);
+}
+
+Test(checkpoint, those_that_were_asked_for_without_any_progress_evict_no_older_one)
+{
+    sg_checkpoint_found *found;
+    size_t n, n_removed;
+    write_set(100, 1, 2);
+    write_set(200, 1, 2);
+    begin_generation(2, 5, (sg_checkpoint_set){200, 1});
+    write_again(201, 2, 200);
+    write_again(202, 2, 200);
+    write_again(203, 2, 200);
+    cr_assert_eq(sg_checkpoint_prune(folder, 3, (sg_checkpoint_set){0}, &n_removed, NULL), SG_OK);
+    cr_assert_eq(sg_checkpoint_list(folder, &found, &n, NULL), SG_OK);
+    const sg_checkpoint_set left[] = {{203, 2}, {200, 1}, {100, 1}};
+    cr_assert_eq(n, SG_ARRAY_LEN(left));
+    for (size_t i = 0; i < n; i++)
+        cr_assert(sg_checkpoint_set_equal(found[i].set, left[i]));
+    cr_assert_eq(n_removed, 2);
+    free(found);
+}
+
+Test(checkpoint, a_manifest_that_goes_on_beyond_its_set_is_damaged)
+{
+    sg_checkpoint_manifest manifest;
+    sg_error err;
+    write_again(100, 1, 101);
+    cr_assert_eq(sg_checkpoint_read_manifest(folder, (sg_checkpoint_set){100, 1}, &manifest, &err), SG_DATA);
+    cr_assert(strstr(err.message, "'next_iteration' is missing or wrong") != NULL, "%s", err.message);
+}
+
 Test(checkpoint, what_failed_is_removed_before_the_next_one_and_nothing_else_is)
 {
     const sg_checkpoint_set failed[] = {{100, 1}, {300, 1}, {400, 1}, {450, 2}};

@@ -340,6 +340,7 @@ struct sim {
     uint64_t pending_number;
     sg_checkpoint_manifest *pending_manifest;
     uint64_t generation;          /* that the oracle looks at: the newest that is recorded */
+    bool was_sync;                /* some generation, at any time */
     sg_mode settled_mode;         /* of the newest generation; at first that of the file */
     uint32_t n_promised, n_saved; /* sets and saves that the coordinator answered */
     uint32_t n_changed;           /* generations that began with a change */

@@ -61,6 +61,16 @@ static void check_alone(sim *s, const sim_step_record *record, uint64_t incarnat
     }
 }
 
+/* Ticket i is batch i, whatever was saved and restored meanwhile: groups step at iterations of their own in sync only.
+ */
+static void check_batch(sim *s, const Shardgrad__V1__Step *step)
+{
+    const uint64_t every = step->group == 1 ? s->scenario.every : 1;
+    if (!s->was_sync && step->iteration != step->step * every)
+        sim_fail(s, "async ticket %" PRIu64 " of group %" PRIu32 " is of iteration %" PRIu64, step->step, step->group,
+                 step->iteration);
+}
+
 /* All that belongs to a step is the same in every ticket of it. */
 void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__TicketResponse *ticket)
 {
@@ -90,6 +100,7 @@ void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__Ticket
     uint32_t index = s->indices[incarnation & SIM_COUNTER_MASK];
     if (s->scenario.async)
         check_alone(s, record, incarnation, step->step);
+    check_batch(s, step);
     if (!sg_workers_has(&members, index) || ticket->rank != sg_workers_rank(&members, index))
         sim_fail(s, "worker %" PRIu32 " got rank %" PRIu32 " of a step of others", index, ticket->rank);
     bool handed_on = (s->scenario.on_loss == SG_WORKER_LOSS_WAIT || sg_workers_has(&s->returned, index)) &&

@@ -182,6 +182,7 @@ void sim_scenario_choose(sim *s)
     sim_ask_choose(s);
     choose_config(s);
     s->settled_mode = s->config->update.mode;
+    s->was_sync = s->settled_mode == SG_MODE_SYNC;
     schedule(s);
 }
 
