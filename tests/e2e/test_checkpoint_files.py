@@ -3,9 +3,11 @@ import glob
 import hashlib
 import json
 import os
+import re
+import signal
 import struct
 
-from harness import check, contains, equal, test
+from harness import check, contains, equal, test, wait_until
 
 
 def read_safetensors(path):
@@ -136,6 +138,36 @@ def an_async_run_that_was_finished_makes_no_checkpoint_when_it_is_started_again(
         run = case.shardgrad("run", config)
         contains(run.err, "nothing is left to do: iteration [0-9]+ of 20 was reached", again)
         equal([name for name in sorted(os.listdir(folder)) if name.startswith("step-")], sets, f"checkpoints after {again}")
+
+
+def newest_manifest(folder):
+    """That of the newest complete set; None: there is none."""
+    sets = [re.fullmatch(r"step-(\d+)-g(\d+)", name) for name in os.listdir(folder)] if os.path.isdir(folder) else []
+    for _, _, name in sorted(((int(m[1]), int(m[2]), m[0]) for m in sets if m), reverse=True):
+        try:
+            with open(f"{folder}/{name}/manifest.json") as f:
+                return json.load(f)
+        except FileNotFoundError:  # it is being made, or was removed
+            continue
+    return None
+
+
+@test
+def an_async_run_that_is_stopped_and_started_again_trains_every_batch_that_it_counts(case):
+    folder = f"{case.dir}/checkpoints"
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, update__mode="async", train__steps="100000000",
+                         text=f"checkpoint: {{dir: {folder}, every: 1, keep: 2}}\n")
+    tickets = 0
+    for life in range(4):
+        run = case.start("shardgrad", "run", config)
+        wait_until(lambda: (newest := newest_manifest(folder)) and newest["steps"][0] > tickets + 3, "some checkpoints")
+        run.send(signal.SIGTERM)
+        run.wait()
+        newest = newest_manifest(folder)
+        check(newest["steps"][0] > tickets, "it went on")
+        tickets = newest["steps"][0]
+        equal(newest["next_iteration"], tickets, f"iterations and tickets after life {life}")
+        check("no_checkpoint" not in run.err, f"a complaint of the last one, which was made: {run.err}")
 
 
 @test
