@@ -5,6 +5,8 @@
 
 /* A worker has a few calls under way; what is above this comes from someone who floods. */
 #define PARKED_PER_WORKER 16u
+/* A ps has one call about the norms of a group under way, and perhaps one that was lost on the way. */
+#define NORMS_PER_GROUP 2u
 
 static sg_coordinator_action *enqueue(sg_coordinator *c, sg_coordinator_action_kind kind)
 {
@@ -116,23 +118,31 @@ void sg_coordinator_action_deinit(sg_coordinator_action *action)
     *action = (sg_coordinator_action){0};
 }
 
+static uint32_t *count_of(sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    return call->kind == SG_COORDINATOR_PARKED_NORMS ? &c->n_parked_norms : &c->n_parked;
+}
+
 void sg_coordinator_park(sg_coordinator *c, const sg_coordinator_parked *call)
 {
-    if (c->n_parked >= PARKED_PER_WORKER * c->n_workers) {
-        sg_coordinator_fail(c, call->call, SG_WAITING, "too many calls wait (%" PRIu32 "): ask again", c->n_parked);
+    const bool is_of_ps = call->kind == SG_COORDINATOR_PARKED_NORMS;
+    const uint32_t most = is_of_ps ? NORMS_PER_GROUP * c->n_groups * c->n_ps : PARKED_PER_WORKER * c->n_workers;
+    uint32_t *n_parked = count_of(c, call);
+    if (*n_parked >= most) {
+        sg_coordinator_fail(c, call->call, SG_WAITING, "too many calls wait (%" PRIu32 "): ask again", *n_parked);
         return;
     }
     sg_coordinator_parked *parked = sg_pool_alloc(c->pool, sizeof *parked);
     *parked = *call;
     parked->until_ms = c->now_ms + c->config->park_ms;
     TAILQ_INSERT_TAIL(&c->parked, parked, link);
-    c->n_parked++;
+    ++*n_parked;
 }
 
 void sg_coordinator_unpark(sg_coordinator *c, sg_coordinator_parked *call)
 {
     TAILQ_REMOVE(&c->parked, call, link);
-    c->n_parked--;
+    --*count_of(c, call);
     sg_pool_free(call);
 }
 

@@ -143,7 +143,9 @@ static sg_status change(const sg_coordinator *c, const Shardgrad__V1__SetRequest
         overrides[i] = (sg_config_override){.key = sg_coordinator_text(request->settings[i]->key),
                                             .value = sg_coordinator_text(request->settings[i]->value),
                                             .source = sg_coordinator_text(request->settings[i]->key)};
-    return sg_config_change(c->hypers[c->n_hypers - 1].config, overrides, request->n_settings, changed, err);
+    sg_status status =
+        sg_config_change(c->hypers[c->n_hypers - 1].config, overrides, request->n_settings, changed, err);
+    return status == SG_OK ? sg_coordinator_norms_check(c, c->variables, *changed, err) : status;
 }
 
 /* The number of the set that this request made; 0: none yet. */

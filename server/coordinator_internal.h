@@ -279,8 +279,13 @@ const char *sg_coordinator_clocks_waiting(const sg_coordinator *c, const sg_coor
 
 void sg_coordinator_norms_ask(sg_coordinator *c, const Shardgrad__V1__NormsRequest *request, void *call);
 bool sg_coordinator_norms_answer(sg_coordinator *c, const sg_coordinator_parked *call);
-/* For which ps the norms of a step wait; NULL: for none. */
+/* Where this configuration's updates take norms: do a ps's sums of these variables fit into one message, and those that
+ * it is told? declared: NULL, or checked. Errors: CONFIG. */
+SG_MUST_USE sg_status sg_coordinator_norms_check(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared,
+                                                 const sg_config *config, sg_error *err);
+/* For which ps the norms of a step wait, of any group or of one; NULL: for none. */
 const char *sg_coordinator_norms_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
+const char *sg_coordinator_norms_waiting_of(const sg_coordinator *c, uint32_t group, char out[SG_ERROR_MESSAGE_BYTES]);
 /* A generation begins. */
 void sg_coordinator_norms_forget(sg_coordinator *c);
 void sg_coordinator_norms_deinit(sg_coordinator *c);

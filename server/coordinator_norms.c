@@ -7,8 +7,12 @@
 #include <stdlib.h>
 
 #include "common/plan.h"
+#include "common/wire.h"
 #include "kernels/update_norms.h"
 #include "server/coordinator_internal.h"
+
+/* Pairs of sums that fit into a message, beside what else it says. */
+#define MAX_PAIRS ((SG_WIRE_HEAD_BYTES - 4096u) / (2 * (uint32_t)sizeof(double)))
 
 struct sg_coordinator_norms {
     bool collects; /* `step`, from here on: */
@@ -25,32 +29,82 @@ struct sg_coordinator_norms {
 
 /* --- made and dropped ------------------------------------------------------------------------------------------- */
 
+static bool is_trained(const Shardgrad__V1__Variable *variable)
+{
+    return !variable->frozen && !variable->average;
+}
+
 static bool takes_part(const sg_coordinator *c, uint32_t variable, uint32_t group)
 {
     const Shardgrad__V1__Variable *v = c->variables->variables[variable];
-    return v->group == group && !v->frozen && !v->average;
+    return v->group == group && is_trained(v);
 }
 
-/* The variables were checked when they were declared. */
-static void make_plan(sg_coordinator *c)
+/* The variables have been checked. */
+static sg_plan *make_plan(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared)
 {
-    uint32_t n = (uint32_t)c->variables->n_variables;
+    uint32_t n = (uint32_t)declared->n_variables;
     sg_plan_variable *variables = sg_xcalloc(n, sizeof *variables);
+    sg_plan *plan;
     for (uint32_t i = 0; i < n; i++) {
-        variables[i].group = c->variables->variables[i]->group;
+        variables[i].group = declared->variables[i]->group;
         variables[i].n_elems = 1;
-        for (size_t k = 0; k < c->variables->variables[i]->n_shape; k++)
-            variables[i].n_elems *= c->variables->variables[i]->shape[k];
+        for (size_t k = 0; k < declared->variables[i]->n_shape; k++)
+            variables[i].n_elems *= declared->variables[i]->shape[k];
     }
-    sg_status status = sg_plan_create(variables, n, c->n_ps, c->config->slice_bytes, &c->plan, NULL);
+    sg_status status = sg_plan_create(variables, n, c->n_ps, c->config->slice_bytes, &plan, NULL);
     SG_ASSERT(status == SG_OK);
     free(variables);
+    return plan;
+}
+
+/* Of one group: slices of a ps, which are what it says in one message, and variables, which are what it is told. */
+static sg_status check_group(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared,
+                             const sg_plan *plan, uint32_t group, sg_error *err)
+{
+    uint32_t *n_slices = sg_xcalloc(c->n_ps, sizeof *n_slices), n_variables = 0;
+    sg_status status = SG_OK;
+    for (uint32_t i = 0; i < plan->n_variables; i++)
+        n_variables += plan->variables[i].group == group && is_trained(declared->variables[i]);
+    for (uint32_t i = 0; i < plan->n_slices; i++) {
+        const sg_plan_slice *slice = &plan->slices[i];
+        n_slices[slice->ps] += slice->group == group && is_trained(declared->variables[slice->variable]);
+    }
+    for (uint32_t ps = 0; ps < c->n_ps && status == SG_OK; ps++) {
+        if (n_slices[ps] > MAX_PAIRS)
+            status = sg_error_set(err, SG_CONFIG,
+                                  "ps %" PRIu32 " has %" PRIu32 " slices of group %" PRIu32 ", and where update.rule "
+                                  "is lars or lamb, or update.clip_global_norm is set, it may have %u: use a larger "
+                                  "slice_bytes, or more ps",
+                                  ps, n_slices[ps], group, MAX_PAIRS);
+    }
+    if (status == SG_OK && n_variables > MAX_PAIRS)
+        status = sg_error_set(err, SG_CONFIG,
+                              "group %" PRIu32 " has %" PRIu32 " variables, and where update.rule is lars or lamb, or "
+                              "update.clip_global_norm is set, it may have %u: declare fewer",
+                              group, n_variables, MAX_PAIRS);
+    free(n_slices);
+    return status;
+}
+
+sg_status sg_coordinator_norms_check(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared,
+                                     const sg_config *config, sg_error *err)
+{
+    const bool takes = sg_update_scales_variables(config->update.rule) || config->update.clip_global_norm > 0;
+    if (declared == NULL || config->update.mode != SG_MODE_SYNC || !takes)
+        return SG_OK;
+    sg_plan *plan = make_plan(c, declared);
+    sg_status status = SG_OK;
+    for (uint32_t group = 0; group < plan->n_groups && status == SG_OK; group++)
+        status = check_group(c, declared, plan, group, err);
+    sg_plan_destroy(plan);
+    return status;
 }
 
 static sg_coordinator_norms *norms_of(sg_coordinator *c, uint32_t group)
 {
     if (c->plan == NULL)
-        make_plan(c);
+        c->plan = make_plan(c, c->variables);
     if (c->norms == NULL)
         c->norms = sg_xcalloc(SG_COORDINATOR_MAX_GROUPS, sizeof *c->norms);
     sg_coordinator_norms *norms = &c->norms[group];
@@ -220,20 +274,26 @@ bool sg_coordinator_norms_answer(sg_coordinator *c, const sg_coordinator_parked 
     return true;
 }
 
-const char *sg_coordinator_norms_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+const char *sg_coordinator_norms_waiting_of(const sg_coordinator *c, uint32_t group, char out[SG_ERROR_MESSAGE_BYTES])
 {
     char name[SG_COORDINATOR_TEXT_BYTES];
-    for (uint32_t group = 0; c->norms != NULL && group < c->n_groups; group++) {
-        const sg_coordinator_norms *norms = &c->norms[group];
-        for (uint32_t ps = 0; norms->collects && ps < c->n_ps; ps++) {
-            if (norms->has[ps])
-                continue;
-            snprintf(out, SG_ERROR_MESSAGE_BYTES,
-                     "waiting for the norms of %s, group %" PRIu32 ", step %" PRIu64 ", whose slices there are not all "
-                     "closed",
-                     sg_coordinator_ps_name(c, ps, name), group, norms->step);
-            return out;
-        }
+    const sg_coordinator_norms *norms = c->norms != NULL ? &c->norms[group] : NULL;
+    for (uint32_t ps = 0; norms != NULL && norms->collects && ps < c->n_ps; ps++) {
+        if (norms->has[ps])
+            continue;
+        snprintf(out, SG_ERROR_MESSAGE_BYTES,
+                 "waiting for the norms of %s, group %" PRIu32 ", step %" PRIu64 ", whose slices there are not all "
+                 "closed",
+                 sg_coordinator_ps_name(c, ps, name), group, norms->step);
+        return out;
     }
     return NULL;
+}
+
+const char *sg_coordinator_norms_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    const char *text = NULL;
+    for (uint32_t group = 0; group < c->n_groups && text == NULL; group++)
+        text = sg_coordinator_norms_waiting_of(c, group, out);
+    return text;
 }

@@ -371,7 +371,7 @@ struct sg_coordinator {
 
     STAILQ_HEAD(, sg_coordinator_queued) actions;
     TAILQ_HEAD(sg_coordinator_parked_list, sg_coordinator_parked) parked;
-    uint32_t n_parked;
+    uint32_t n_parked; /* without those that n_parked_norms counts */
 
     Shardgrad__V1__JobState state;
     uint64_t generation;
@@ -403,6 +403,7 @@ struct sg_coordinator {
     sg_coordinator_evaluation evaluations[SG_COORDINATOR_EVALUATIONS]; /* [n_evaluations] the newest, ascending */
     uint32_t n_evaluations;
 
+    uint32_t n_parked_norms;     /* calls of ps that wait for norms */
     struct sg_plan *plan;        /* of the variables; NULL: nobody has asked for norms yet, nor are there: */
     sg_coordinator_norms *norms; /* [SG_COORDINATOR_MAX_GROUPS] coordinator_norms.c */
     sg_coordinator_save save;

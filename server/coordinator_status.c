@@ -277,7 +277,7 @@ const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coord
             text = joiner(c, call, out);
         break;
     case SG_COORDINATOR_PARKED_NORMS:
-        text = sg_coordinator_norms_waiting(c, out);
+        text = sg_coordinator_norms_waiting_of(c, call->group, out);
         break;
     case SG_COORDINATOR_PARKED_SAVE:
         text = call->save == SG_COORDINATOR_SAVE_LATER ? recovery(c, out) : sg_coordinator_save_waits_for(c, out);

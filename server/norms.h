@@ -1,7 +1,10 @@
 /* server/norms.h - a ps asks the coordinator for the norms of steps, until it is told (store.h has what they are for).
  *
  * A failed call is made again; what the coordinator refuses for good ends the job on this ps. Questions are sent, and
- * sent again, on the loop's thread; answers close rounds on the client's. */
+ * sent again, on the loop's thread; answers close rounds on the client's: there the second phase updates every slice of
+ * the group, one after the other, and meanwhile no other reply is taken. So a ps whose second phase lasts for lease_ms,
+ * (some GB of values for each second), would lose its lease at every step: give such a job more ps, or
+ * a longer lease. */
 #ifndef SG_SERVER_NORMS_H
 #define SG_SERVER_NORMS_H
 

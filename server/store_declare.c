@@ -172,7 +172,7 @@ static sg_status make_slices(sg_store *store, const sg_store_way *way, sg_error 
         sg_store_slice *slice = &store->slices[store->n_slices++];
         slice_init(store, slice, i, way);
         slice->place_in_group = n_before[slice->group];
-        n_before[slice->group] += !slice->variable->frozen && !slice->variable->average;
+        n_before[slice->group] += sg_store_is_trained(slice->variable);
     }
     free(n_before);
     return complete ? SG_OK : sg_error_set(err, SG_EXHAUSTED, "no memory for %" PRIu32 " slices", n_owned);

@@ -235,6 +235,12 @@ static inline sg_rule sg_store_variable_rule(const sg_store_variable *variable)
     return (sg_rule)atomic_load_explicit(&variable->rule, memory_order_relaxed);
 }
 
+/* Is it made by the rule of the job, and part of the norms? */
+static inline bool sg_store_is_trained(const sg_store_variable *variable)
+{
+    return !variable->frozen && !variable->average;
+}
+
 static inline sg_rule sg_store_rule(const sg_store *store)
 {
     return (sg_rule)atomic_load_explicit(&store->rule, memory_order_relaxed);

@@ -12,14 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool takes_part(const sg_store_variable *variable)
-{
-    return !variable->frozen && !variable->average;
-}
-
 static bool is_of(const sg_store_slice *slice, uint32_t group)
 {
-    return slice->group == group && takes_part(slice->variable);
+    return slice->group == group && sg_store_is_trained(slice->variable);
 }
 
 /* --- what this ps has --- */
@@ -150,11 +145,9 @@ void sg_store_norms_deinit(sg_store *store)
 static sg_status check_sums(const sg_store *store, const sg_store_norms_sums *sums, sg_error *err)
 {
     size_t n_wanted = 0;
-    if (sums->group >= store->plan->n_groups)
-        return sg_error_set(err, SG_INVALID, "norms of group %" PRIu32 " came; there are %" PRIu32, sums->group,
-                            store->plan->n_groups);
     for (uint32_t i = 0; i < store->plan->n_variables && sg_update_scales_variables(sg_store_rule(store)); i++)
-        n_wanted += 2 * (size_t)(takes_part(&store->variables[i]) && store->plan->variables[i].group == sums->group);
+        n_wanted +=
+            2 * (size_t)(sg_store_is_trained(&store->variables[i]) && store->plan->variables[i].group == sums->group);
     if (sums->n_variables == n_wanted)
         return SG_OK;
     return sg_error_set(err, SG_INVALID, "norms of group %" PRIu32 " came with %zu sums of variables, want %zu",
@@ -171,7 +164,8 @@ static sg_update_squares_of sums_of(const sg_store *store, const sg_store_norms_
                                     const sg_store_slice *slice)
 {
     for (; &store->variables[c->variable] != slice->variable; c->variable++) {
-        if (takes_part(&store->variables[c->variable]) && store->plan->variables[c->variable].group == sums->group)
+        if (sg_store_is_trained(&store->variables[c->variable]) &&
+            store->plan->variables[c->variable].group == sums->group)
             c->at += 2;
     }
     if (sums->n_variables == 0)
@@ -195,15 +189,21 @@ static bool take(sg_store_slice *slice, uint64_t number, sg_store_between *betwe
 
 sg_status sg_store_norms_answer(sg_store *store, uint64_t now_ms, const sg_store_norms_sums *sums, sg_error *err)
 {
-    sg_status status = check_sums(store, sums, err);
-    if (status != SG_OK)
-        return status;
+    sg_status status = SG_OK;
+    if (sums->group >= store->plan->n_groups)
+        return sg_error_set(err, SG_INVALID, "norms of group %" PRIu32 " came; there are %" PRIu32, sums->group,
+                            store->plan->n_groups);
     pthread_mutex_lock(&store->norms_mutex);
     sg_store_exchange *exchange = exchange_of(store, sums->group);
+    /* What is not awaited any more may be of another rule than that of now. */
     const bool is_awaited = exchange->number == sums->number;
     if (is_awaited)
+        status = check_sums(store, sums, err);
+    if (is_awaited && status == SG_OK)
         exchange->number = 0; /* the next step may begin with the first slice */
     pthread_mutex_unlock(&store->norms_mutex);
+    if (status != SG_OK)
+        return status;
     cursor c = {0};
     for (uint32_t i = 0; i < store->n_slices && is_awaited; i++) {
         sg_store_slice *slice = &store->slices[i];

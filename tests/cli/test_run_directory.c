@@ -86,3 +86,24 @@ Test(run_directory, a_place_where_none_can_be_made_is_named, .init = make_folder
     cr_assert(strstr(err.message, "file/run") != NULL, "%s", err.message);
     free(run_dir);
 }
+
+Test(run_directory, of_a_long_log_the_last_line_is_shown_from_its_beginning, .init = make_folder, .fini = remove_folder)
+{
+    char *run_dir = in_folder("run"), *path = in_folder("run/log/ps-0.log");
+    char log[20000], text[1024];
+    memset(log, 'x', sizeof(log));
+    for (size_t i = 99; i < sizeof(log) - 1000; i += 100)
+        log[i] = '\n';
+    memcpy(log + sizeof(log) - 1000, "the_last_line", 13);
+    log[sizeof(log) - 1001] = log[sizeof(log) - 1] = '\n';
+    cr_assert_eq(sg_folder_write(path, log, sizeof(log), NULL), SG_OK);
+    cr_assert(sg_run_directory_describe(run_dir, text, sizeof(text)));
+    const char *shown = strstr(text, "logged last: the_last_linexxx");
+    cr_assert_not_null(shown, "%s", text);
+    cr_assert_null(strchr(shown, '\n'));
+    cr_assert_eq(sg_folder_write(path, "one\ntwo\n", 8, NULL), SG_OK);
+    cr_assert(sg_run_directory_describe(run_dir, text, sizeof(text)));
+    cr_assert_not_null(strstr(text, "logged last: two"), "%s", text);
+    free(path);
+    free(run_dir);
+}

@@ -73,6 +73,94 @@ Test(coordinator_norms, who_waits_is_told_for_which_ps)
     rig_deinit(&r);
 }
 
+/* Each ps has a slice of both groups. */
+Test(coordinator_norms, who_waits_for_a_group_is_not_told_of_another)
+{
+    const char *const settings[] = {rig_two_ps[0], "update.rule=lamb", "slice_bytes=64", NULL};
+    rig r;
+    rig_init(&r, settings);
+    rig_register_all(&r);
+    const uint64_t incarnation[] = {rig_join(&r, 0, 1000), 0};
+    uint64_t shape[] = {32};
+    Shardgrad__V1__Variable actor = SHARDGRAD__V1__VARIABLE__INIT, critic = SHARDGRAD__V1__VARIABLE__INIT;
+    actor.name = (char *)"actor";
+    critic.name = (char *)"critic";
+    actor.shape = critic.shape = shape;
+    actor.n_shape = critic.n_shape = 1;
+    critic.group = 1;
+    rig_declare_list(&r, incarnation[0], (Shardgrad__V1__Variable *[]){&actor, &critic}, 2);
+    rig_initialized(&r, incarnation[0], 1);
+    double squares[] = {1, 1};
+    rig_norms(&r, 0, 0, 3, squares, 2);
+    rig_call *call = rig_norms(&r, 0, 1, 5, squares, 2);
+    rig_live(&r, 2200, incarnation);
+    rig_failed(call, SG_WAITING, "waiting for the norms of ps 1 (host:1), group 1, step 5");
+    rig_deinit(&r);
+}
+
+Test(coordinator_norms, calls_that_wait_for_norms_are_not_counted_among_those_of_workers)
+{
+    const char *const settings[] = {rig_two_ps[0], "update.rule=lars", "workers=1", "max_workers=1", NULL};
+    rig r;
+    rig_init(&r, settings);
+    uint64_t incarnation[2] = {0};
+    rig_start(&r, 1, incarnation);
+    double squares[] = {1, 1};
+    r.acknowledge = false;
+    for (uint64_t request = 1; request <= 16; request++)
+        cr_assert(rig_waits(rig_set(&r, request, "update.learning_rate", "0.5")));
+    rig_failed(rig_set(&r, 17, "update.learning_rate", "0.5"), SG_WAITING, "too many calls wait (16): ask again");
+    for (unsigned i = 0; i < 8; i++)
+        cr_assert(rig_waits(rig_norms(&r, 0, 0, 0, squares, 2)));
+    rig_failed(rig_norms(&r, 0, 0, 0, squares, 2), SG_WAITING, "too many calls wait (8): ask again");
+    rig_deinit(&r);
+}
+
+static rig_call *declare_one(rig *r, uint64_t incarnation, uint64_t n_elems)
+{
+    uint64_t shape[] = {n_elems};
+    Shardgrad__V1__Variable weight = SHARDGRAD__V1__VARIABLE__INIT;
+    weight.name = (char *)"weight";
+    weight.shape = shape;
+    weight.n_shape = 1;
+    return rig_declare_list(r, incarnation, (Shardgrad__V1__Variable *[]){&weight}, 1);
+}
+
+/* Of 64 bytes; 2 * 65,280 slices are as many as fit. */
+#define ELEMS_THAT_FIT (16u * 2u * 65280u)
+
+Test(coordinator_norms, variables_whose_sums_do_not_fit_into_a_message_are_refused_where_norms_are_taken)
+{
+    const char *const rules[] = {"update.rule=lars", "update.clip_global_norm=1"};
+    for (size_t i = 0; i < SG_ARRAY_LEN(rules); i++) {
+        const char *const settings[] = {rig_two_ps[0], rules[i], "slice_bytes=64", NULL};
+        rig r;
+        rig_init(&r, settings);
+        rig_register_all(&r);
+        const uint64_t incarnation = rig_join(&r, 0, 1000);
+        rig_failed(declare_one(&r, incarnation, ELEMS_THAT_FIT + 1), SG_CONFIG,
+                   "ps 0 has 65281 slices of group 0, and where update.rule is lars or lamb, or "
+                   "update.clip_global_norm is set, it may have 65280: use a larger slice_bytes, or more ps");
+        cr_assert_neq(declare_one(&r, incarnation, ELEMS_THAT_FIT)->status, SG_CONFIG);
+        cr_assert_eq(rig_ordered(&r, 0, SHARDGRAD__V1__ORDER_REQUEST__ORDER__NOT_SET, NULL), 1);
+        rig_deinit(&r);
+    }
+}
+
+Test(coordinator_norms, a_change_that_would_take_norms_of_what_does_not_fit_is_refused)
+{
+    const char *const settings[] = {rig_two_ps[0], "slice_bytes=64", NULL};
+    rig r;
+    rig_init(&r, settings);
+    rig_register_all(&r);
+    const uint64_t incarnation = rig_join(&r, 0, 1000);
+    declare_one(&r, incarnation, ELEMS_THAT_FIT + 1);
+    rig_initialized(&r, incarnation, 1);
+    rig_failed(rig_set(&r, 1, "update.clip_global_norm", "1"), SG_CONFIG, "use a larger slice_bytes, or more ps");
+    cr_assert_eq(rig_set(&r, 2, "update.learning_rate", "0.5")->status, SG_OK);
+    rig_deinit(&r);
+}
+
 Test(coordinator_norms, what_makes_no_sense_is_refused_and_changes_nothing)
 {
     rig r;

@@ -17,6 +17,8 @@
 #include "worker/train/summary.h"
 
 #define LOCK_TRIES 20 /* a second */
+/* A log's last lines are looked at no farther back. */
+#define LINE_BYTES 4096u
 
 /* Removes the plain files in run_dir/name; folders in it, should there be any, are somebody else's. */
 static void remove_files(const char *run_dir, const char *name)
@@ -98,16 +100,30 @@ bool sg_run_directory_has_result(const char *run_dir)
     return has;
 }
 
-/* The last line of a log, or "". */
+/* The end of a log, which may be long. */
+static size_t read_end(FILE *file, char *out, size_t out_bytes)
+{
+    if (fseek(file, 0, SEEK_END) != 0)
+        return 0;
+    const long n_bytes = ftell(file), most = (long)out_bytes;
+    if (fseek(file, n_bytes > most ? n_bytes - most : 0, SEEK_SET) != 0)
+        return 0;
+    return fread(out, 1, out_bytes, file);
+}
+
+/* The last line of a log from its beginning, as much as there is room for, or "". */
 static void read_last_line(const char *path, char *out, size_t out_bytes)
 {
+    char end[LINE_BYTES + 1];
     FILE *file = fopen(path, "re");
-    out[0] = '\0';
-    while (file != NULL && fgets(out, (int)out_bytes, file) != NULL)
-        ;
+    size_t n = file != NULL ? read_end(file, end, LINE_BYTES) : 0;
     if (file != NULL)
         fclose(file);
-    out[strcspn(out, "\n")] = '\0';
+    while (n > 0 && end[n - 1] == '\n')
+        n--;
+    end[n] = '\0';
+    const char *before = memrchr(end, '\n', n);
+    snprintf(out, out_bytes, "%.*s", (int)out_bytes - 1, before != NULL ? before + 1 : end);
 }
 
 bool sg_run_directory_describe(const char *run_dir, char *out, size_t out_bytes)
