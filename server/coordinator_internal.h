@@ -16,7 +16,8 @@
  *   coordinator_clocks.c     ssp: how far workers may run ahead of each other
  *   coordinator_norms.c      norms of which every ps has a part
  *   coordinator_save.c       checkpoints: marks, cuts, reports
- *   coordinator_save_ask.c   who asks for one
+ *   coordinator_save_ask.c   who asks for one, and what people are told
+ *   coordinator_news.c       async: was anything pushed since the newest?
  *   coordinator_drain.c      the last one, before the end
  *   coordinator_manifest.c   what is written beside the values
  *   coordinator_hyper.c      sets of hyper-parameters
@@ -311,8 +312,6 @@ void sg_coordinator_save_hurry(sg_coordinator *c);
 /* Those who asked during a recovery get theirs. True: somebody did. */
 bool sg_coordinator_save_number_later(sg_coordinator *c);
 bool sg_coordinator_save_advance(sg_coordinator *c);
-/* Async: this incarnation's index gets another one: what it did is not forgotten with its tickets. */
-void sg_coordinator_save_note_past(sg_coordinator *c, uint32_t worker);
 /* Nothing was trained or set since the newest complete one. */
 bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c);
 /* Something was. Async: of what a worker is at it is not known whether anything of it was pushed since, and that is not
@@ -329,6 +328,20 @@ Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_
 /* A generation begins, from this checkpoint; NULL: from nothing. */
 void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest *manifest);
 void sg_coordinator_save_deinit(sg_coordinator *c);
+
+/* --- coordinator_news.c: async ---------------------------------------------------------------------------------- */
+
+/* Was anything pushed since the newest complete one was cut? surely: what is known only, not what is possible. */
+bool sg_coordinator_news_any(const sg_coordinator *c, bool surely);
+/* The iteration by which the next one is named. */
+uint64_t sg_coordinator_news_free_name(const sg_coordinator *c);
+/* This incarnation's index gets another one: what it did is not forgotten with its tickets. */
+void sg_coordinator_news_note_past(sg_coordinator *c, uint32_t worker);
+/* One is cut; it is complete. */
+void sg_coordinator_news_note_cut(sg_coordinator *c);
+void sg_coordinator_news_note_complete(sg_coordinator *c);
+/* A generation begins. */
+void sg_coordinator_news_restart(sg_coordinator *c);
 
 /* --- coordinator_hyper.c -------------------------------------------------------------------------------------- */
 

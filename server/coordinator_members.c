@@ -137,7 +137,7 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
             worker->state = SG_COORDINATOR_WORKER_LOST;
             sg_coordinator_losses_take(c, index);
         }
-        sg_coordinator_save_note_past(c, index);
+        sg_coordinator_news_note_past(c, index);
         worker->past_lives[worker->n_past_lives++ % SG_COORDINATOR_PAST_LIVES] = (sg_coordinator_past_life){
             .life = worker->life == request->life ? 0 : worker->life, .incarnation = worker->incarnation};
     }
@@ -312,7 +312,7 @@ static void let_in_again(sg_coordinator *c, uint32_t index)
     sg_coordinator_worker *worker = &c->workers[index];
     sg_coordinator_log(c, SG_LOG_INFO, "returns", "worker=%" PRIu32 " was=%" PRIx64, index, worker->incarnation);
     sg_coordinator_losses_return(c, index);
-    sg_coordinator_save_note_past(c, index);
+    sg_coordinator_news_note_past(c, index);
     sg_coordinator_members_recall(c, index);
     worker->returned = true;
     sg_coordinator_order_admit_all(c, index);

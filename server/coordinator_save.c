@@ -23,62 +23,6 @@ bool sg_coordinator_save_may_start(const sg_coordinator *c)
     return !sg_coordinator_save_due(c) || c->save.complete;
 }
 
-/* --- async: is there anything new? ------------------------------------------------------------------------------- */
-
-/* Tickets of which something may have been counted; `surely`: all. One that is not there was fenced, and cuts are
- * ordered after that: what it began to push is in the next one, or never comes. One that rests has finished, as a rule;
- * if not, its goodbye says so. */
-static uint64_t n_counted(const sg_coordinator *c, uint32_t index, bool surely)
-{
-    const sg_coordinator_worker *worker = &c->workers[index];
-    const sg_coordinator_progress *groups = worker->groups;
-    bool goes_on = worker->state == SG_COORDINATOR_WORKER_JOINED && !worker->resting;
-    uint64_t n = 0;
-    for (uint32_t group = 0; groups != NULL && group < c->n_groups; group++)
-        n += goes_on && surely ? groups[group].finished : groups[group].granted - groups[group].unbegun;
-    return n;
-}
-
-static bool has_news(const sg_coordinator *c, bool surely)
-{
-    if (c->save.past > c->save.past_in_newest)
-        return true;
-    for (uint32_t i = 0; i < c->n_workers; i++) {
-        if (n_counted(c, i, surely) > c->workers[i].in_newest)
-            return true;
-    }
-    return false;
-}
-
-void sg_coordinator_save_note_past(sg_coordinator *c, uint32_t worker)
-{
-    c->save.past += n_counted(c, worker, false) > c->workers[worker].in_newest;
-}
-
-static void note_cut(sg_coordinator *c)
-{
-    c->save.past_in_cut = c->save.past;
-    for (uint32_t i = 0; i < c->n_workers; i++)
-        c->workers[i].in_cut = n_counted(c, i, true);
-}
-
-static void note_complete(sg_coordinator *c)
-{
-    c->save.past_in_newest = c->save.past_in_cut;
-    for (uint32_t i = 0; i < c->n_workers; i++)
-        c->workers[i].in_newest = c->workers[i].in_cut;
-}
-
-/* Where one is to be cut when no ticket was handed out since the newest: what is in the two is not the same, and so
- * their names must not be. It is only a name: training goes on from c->frozen, as the manifest tells. */
-static uint64_t free_name(const sg_coordinator *c)
-{
-    const uint64_t newest = c->save.iteration;
-    if (!c->save.complete || c->frozen > newest)
-        return c->frozen;
-    return c->save.newest.set.generation == c->generation ? newest + 1 : newest;
-}
-
 /* --- a generation begins ------------------------------------------------------------------------------------------ */
 
 void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
@@ -93,9 +37,7 @@ void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest
     save->mark = save->tried = save->iteration = save->current.iteration;
     save->complete_ms = c->now_ms;
     save->free_ticket_mark = manifest != NULL ? 1 : 0; /* it goes on beside the next cut, perhaps of iteration 0 */
-    save->past = save->past_in_cut = save->past_in_newest = 0;
-    for (uint32_t i = 0; i < c->n_workers; i++) /* of those who are there another incarnation begins */
-        c->workers[i].in_cut = c->workers[i].in_newest = n_counted(c, i, false);
+    sg_coordinator_news_restart(c);
     memset(save->asks, 0, sizeof save->asks); /* what they were promised has come to nothing */
     for (uint32_t group = 0; group < SG_COORDINATOR_MAX_GROUPS; group++)
         c->groups[group].mark = 0;
@@ -144,7 +86,7 @@ uint64_t sg_coordinator_save_end_iteration(const sg_coordinator *c)
 {
     uint64_t end = c->save.iteration;
     if (sg_coordinator_is_async(c))
-        return free_name(c);
+        return sg_coordinator_news_free_name(c);
     if (sg_coordinator_losses_any_member(c))
         return c->frozen;
     for (uint32_t i = 0; i < c->n_groups; i++) {
@@ -202,7 +144,7 @@ static uint64_t next_periodic(const sg_coordinator *c)
 static bool has_all_steps(const sg_coordinator *c)
 {
     if (sg_coordinator_is_async(c)) /* tickets beyond the last step are handed out, too */
-        return c->save.complete && !has_news(c, false);
+        return c->save.complete && !sg_coordinator_news_any(c, false);
     return c->save.complete && c->save.iteration == sg_coordinator_save_end_iteration(c);
 }
 
@@ -215,7 +157,7 @@ bool sg_coordinator_save_lacks(const sg_coordinator *c)
 {
     if (!sg_coordinator_is_async(c) || !c->save.complete || c->save.stored != c->in_force)
         return !sg_coordinator_save_is_up_to_date(c);
-    return has_news(c, true);
+    return sg_coordinator_news_any(c, true);
 }
 
 /* Something was set since, and nothing trained; and it was cut in this generation, so that another cut would have its
@@ -349,8 +291,8 @@ static bool can_cut(sg_coordinator *c)
 {
     bool now = nobody_goes_on(c);
     if (sg_coordinator_is_async(c)) {
-        now = now || c->save.urgent || (c->frozen >= c->save.mark && has_news(c, true));
-        c->save.mark = now ? free_name(c) : c->save.mark;
+        now = now || c->save.urgent || (c->frozen >= c->save.mark && sg_coordinator_news_any(c, true));
+        c->save.mark = now ? sg_coordinator_news_free_name(c) : c->save.mark;
     }
     if (now)
         know_all(c);
@@ -382,7 +324,7 @@ static bool cut(sg_coordinator *c)
     save->phase = SG_COORDINATOR_SAVE_CUT;
     save->began_ms = c->now_ms;
     save->tried = save->mark;
-    note_cut(c);
+    sg_coordinator_news_note_cut(c);
     note_members(c);
     save->hyper = c->in_force;
     order_cut(c);
@@ -444,7 +386,7 @@ static void succeed(sg_coordinator *c)
     save->complete = true;
     save->failed = false;
     save->iteration = save->mark;
-    note_complete(c);
+    sg_coordinator_news_note_complete(c);
     save->stored = save->hyper;
     sg_checkpoint_manifest_deinit(&save->newest);
     save->newest = save->writing;
@@ -535,44 +477,4 @@ bool sg_coordinator_save_advance(sg_coordinator *c)
         break;
     }
     return c->drain.on && sg_coordinator_drain_advance(c);
-}
-
-/* --- for people ------------------------------------------------------------------------------------------------- */
-
-const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
-{
-    char name[SG_COORDINATOR_TEXT_BYTES];
-    uint32_t ps = 0, group = 0;
-    switch (c->save.phase) {
-    case SG_COORDINATOR_SAVE_MARKED:
-        while (group + 1 < c->n_groups && c->save.known[group])
-            group++;
-        snprintf(out, SG_ERROR_MESSAGE_BYTES,
-                 "waiting for a worker to ask for iteration %" PRIu64 " (group %" PRIu32 "), where a checkpoint is cut",
-                 c->save.mark, group);
-        break;
-    case SG_COORDINATOR_SAVE_CUT:
-        while (ps + 1 < c->n_ps && c->ps[ps].saved.reported)
-            ps++;
-        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to write its part of checkpoint %" PRIu64,
-                 sg_coordinator_ps_name(c, ps, name), c->save.mark);
-        break;
-    default:
-        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for ps 0 to complete checkpoint %" PRIu64, c->save.mark);
-        break;
-    }
-    return out;
-}
-
-void sg_coordinator_save_status(const sg_coordinator *c, Shardgrad__V1__CheckpointStatus *out)
-{
-    const sg_coordinator_save *save = &c->save;
-    *out = (Shardgrad__V1__CheckpointStatus)SHARDGRAD__V1__CHECKPOINT_STATUS__INIT;
-    out->complete = save->complete;
-    out->iteration = save->iteration;
-    out->age_ms = save->complete ? c->now_ms - save->complete_ms : 0;
-    out->failure = save->failed ? (char *)save->failure : (char *)"";
-    out->failure_age_ms = save->failed ? c->now_ms - save->failed_ms : 0;
-    out->under_way = save->phase == SG_COORDINATOR_SAVE_CUT || save->phase == SG_COORDINATOR_SAVE_WRITING;
-    out->mark = save->mark;
 }

@@ -1,4 +1,5 @@
-/* server/coordinator_save_ask.c - who asks for a checkpoint: which one it gets, and its answer. */
+/* server/coordinator_save_ask.c - who asks for a checkpoint: which one it gets, and its answer; and what people are
+ * told of those under way. */
 #include "server/coordinator_internal.h"
 
 static bool may_save(const sg_coordinator *c)
@@ -84,4 +85,44 @@ bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *
     else
         sg_coordinator_reply(c, call->call, &response.base);
     return true;
+}
+
+/* --- for people ------------------------------------------------------------------------------------------------- */
+
+const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    uint32_t ps = 0, group = 0;
+    switch (c->save.phase) {
+    case SG_COORDINATOR_SAVE_MARKED:
+        while (group + 1 < c->n_groups && c->save.known[group])
+            group++;
+        snprintf(out, SG_ERROR_MESSAGE_BYTES,
+                 "waiting for a worker to ask for iteration %" PRIu64 " (group %" PRIu32 "), where a checkpoint is cut",
+                 c->save.mark, group);
+        break;
+    case SG_COORDINATOR_SAVE_CUT:
+        while (ps + 1 < c->n_ps && c->ps[ps].saved.reported)
+            ps++;
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to write its part of checkpoint %" PRIu64,
+                 sg_coordinator_ps_name(c, ps, name), c->save.mark);
+        break;
+    default:
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for ps 0 to complete checkpoint %" PRIu64, c->save.mark);
+        break;
+    }
+    return out;
+}
+
+void sg_coordinator_save_status(const sg_coordinator *c, Shardgrad__V1__CheckpointStatus *out)
+{
+    const sg_coordinator_save *save = &c->save;
+    *out = (Shardgrad__V1__CheckpointStatus)SHARDGRAD__V1__CHECKPOINT_STATUS__INIT;
+    out->complete = save->complete;
+    out->iteration = save->iteration;
+    out->age_ms = save->complete ? c->now_ms - save->complete_ms : 0;
+    out->failure = save->failed ? (char *)save->failure : (char *)"";
+    out->failure_age_ms = save->failed ? c->now_ms - save->failed_ms : 0;
+    out->under_way = save->phase == SG_COORDINATOR_SAVE_CUT || save->phase == SG_COORDINATOR_SAVE_WRITING;
+    out->mark = save->mark;
 }

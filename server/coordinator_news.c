@@ -1,0 +1,66 @@
+/* server/coordinator_news.c - async: was anything pushed since the newest checkpoint was cut?
+ *
+ * Sync knows it by the steps that were pushed. Async tickets are handed out ahead, beyond the last step too, and nobody
+ * says when something of one is pushed: it is known of those that are finished, and possible of all others. */
+#include "server/coordinator_internal.h"
+
+/* Tickets of which something may have been counted; `surely`: all. One that is not there was fenced, and cuts are
+ * ordered after that: what it began to push is in the next one, or never comes. One that rests has finished, as a rule;
+ * if not, its goodbye says so. */
+static uint64_t n_counted(const sg_coordinator *c, uint32_t index, bool surely)
+{
+    const sg_coordinator_worker *worker = &c->workers[index];
+    const sg_coordinator_progress *groups = worker->groups;
+    bool goes_on = worker->state == SG_COORDINATOR_WORKER_JOINED && !worker->resting;
+    uint64_t n = 0;
+    for (uint32_t group = 0; groups != NULL && group < c->n_groups; group++)
+        n += goes_on && surely ? groups[group].finished : groups[group].granted - groups[group].unbegun;
+    return n;
+}
+
+bool sg_coordinator_news_any(const sg_coordinator *c, bool surely)
+{
+    if (c->save.past > c->save.past_in_newest)
+        return true;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        if (n_counted(c, i, surely) > c->workers[i].in_newest)
+            return true;
+    }
+    return false;
+}
+
+void sg_coordinator_news_restart(sg_coordinator *c)
+{
+    c->save.past = c->save.past_in_cut = c->save.past_in_newest = 0;
+    for (uint32_t i = 0; i < c->n_workers; i++) /* of those who are there another incarnation begins */
+        c->workers[i].in_cut = c->workers[i].in_newest = n_counted(c, i, false);
+}
+
+void sg_coordinator_news_note_past(sg_coordinator *c, uint32_t worker)
+{
+    c->save.past += n_counted(c, worker, false) > c->workers[worker].in_newest;
+}
+
+void sg_coordinator_news_note_cut(sg_coordinator *c)
+{
+    c->save.past_in_cut = c->save.past;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        c->workers[i].in_cut = n_counted(c, i, true);
+}
+
+void sg_coordinator_news_note_complete(sg_coordinator *c)
+{
+    c->save.past_in_newest = c->save.past_in_cut;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        c->workers[i].in_newest = c->workers[i].in_cut;
+}
+
+/* Where one is to be cut when no ticket was handed out since the newest: what is in the two is not the same, and so
+ * their names must not be. It is only a name: training goes on from c->frozen, as the manifest tells. */
+uint64_t sg_coordinator_news_free_name(const sg_coordinator *c)
+{
+    const uint64_t newest = c->save.iteration;
+    if (!c->save.complete || c->frozen > newest)
+        return c->frozen;
+    return c->save.newest.set.generation == c->generation ? newest + 1 : newest;
+}
