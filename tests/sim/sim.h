@@ -34,6 +34,7 @@
 #define SIM_MAX_SLICES       12u
 #define SIM_SLICE_ELEMS      16u
 #define SIM_MAX_GROUPS       2u
+#define SIM_MOMENTUM         0.5f /* of lars */
 #define SIM_MAX_STEPS        160u /* async: tickets */
 #define SIM_MAX_FAULTS       3u
 #define SIM_MAX_CHANGES      2u
@@ -264,6 +265,8 @@ typedef struct sim_slice_record {
     bool seen;
     bool known[SIM_MAX_STEPS + 1];
     float values[SIM_MAX_STEPS + 1][SIM_SLICE_ELEMS];
+    bool has_velocities[SIM_MAX_STEPS + 1]; /* lars, of each version: */
+    float velocities[SIM_MAX_STEPS + 1][SIM_SLICE_ELEMS];
     float expected[SIM_SLICE_ELEMS];    /* async: initial values minus all that counted */
     uint64_t n_counted;                 /* async */
     uint64_t makers[SIM_MAX_STEPS + 1]; /* async: incarnation whose contribution made the version */
@@ -281,6 +284,7 @@ typedef struct sim_set {
     uint64_t generation, number;
     uint64_t mark;
     float values[SIM_MAX_SLICES][SIM_SLICE_ELEMS];
+    float velocities[SIM_MAX_SLICES][SIM_SLICE_ELEMS]; /* of rules that have any: the only slot */
     uint64_t n_applied[SIM_MAX_SLICES];
     bool has[SIM_MAX_SLICES];
     uint64_t steps[SIM_MAX_SLICES];

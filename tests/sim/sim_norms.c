@@ -50,7 +50,14 @@ void sim_norms_ask(void *user, const sg_store_norms *what)
 
 static bool may_pass(sg_status status)
 {
-    return status == SG_UNAVAILABLE || status == SG_TIMEOUT || status == SG_WAITING || status == SG_NOT_READY;
+    return status == SG_UNAVAILABLE || status == SG_TIMEOUT || status == SG_WAITING || status == SG_NOT_READY ||
+           status == SG_CANCELLED;
+}
+
+/* Its rounds are dropped, or the store learns of the end otherwise. */
+static bool has_passed(sg_status status)
+{
+    return status == SG_ROLLED_BACK || status == SG_FENCED || status == SG_LATE || status == SG_STOPPED;
 }
 
 static void take(sim *s, sim_ps *ps, uint32_t group, const Shardgrad__V1__NormsResponse *response)
@@ -78,10 +85,13 @@ void sim_norms_answered(sim *s, const sim_call *call, sg_status status, const ch
     norms->next_ms = s->now_ms + (status == SG_WAITING ? 0 : RETRY_MS);
     if (status == SG_OK) {
         take(s, ps, group, (const Shardgrad__V1__NormsResponse *)reply);
-    } else if (status == SG_INVALID) {
-        sim_fail(s, "norms were refused: %s", text);
+    } else if (has_passed(status)) {
+        norms->number = 0;
     } else if (!may_pass(status)) {
         norms->number = 0;
+        sg_store_fail_pulls(ps->store, status, text);
+        if (status != SG_PEER_LOST) /* with which the job ends */
+            sim_fail(s, "norms were refused: %s: %s", sg_status_name(status), text);
     } else if (status == SG_WAITING) {
         sg_store_norms_wait(ps->store, group, norms->number, text);
     }

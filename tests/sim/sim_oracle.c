@@ -391,22 +391,52 @@ static step_scales scales_of(sim *s, uint32_t group, uint64_t step)
     return out;
 }
 
+/* The rate stays in it. */
+static float next_velocity(const step_scales *scales, uint32_t slice, float mean, float old, float *velocity)
+{
+    *velocity = fmaf(scales->rates[slice], scales->clip * mean, SIM_MOMENTUM * old);
+    return *velocity;
+}
+
+/* *velocity: of the value, and then of the next. */
 static float next_value(const sim *s, const step_scales *scales, const sim_contribution *const *list, uint32_t n,
-                        uint64_t step, uint32_t slice, uint32_t elem, float old)
+                        uint64_t step, uint32_t slice, uint32_t elem, float old, float *velocity)
 {
     bool any;
     const float sum = mean_of(list, n, step, slice, elem, &any);
     if (!any || is_averaged(s, slice))
         return any ? sum : old;
     if (s->scenario.rule == SG_RULE_LARS)
-        return old - scales->rates[slice] * (scales->clip * sum);
+        return old - next_velocity(scales, slice, sum, *velocity, velocity);
     return fmaf(-scales->rates[slice], scales->clip * sum, old);
+}
+
+/* Versions that went before anybody looked are taken as they come; the velocity is unknown from there on. */
+static void check_values(sim *s, uint32_t slice, uint64_t step, const sim_contribution *const *list, uint32_t n)
+{
+    const step_scales scales = scales_of(s, s->plan->slices[slice].group, step);
+    sim_slice_record *record = &s->slices[slice];
+    const bool has_velocity = step == 0 || record->has_velocities[step];
+    record->has_velocities[step + 1] = false;
+    if (!record->known[step] || !record->known[step + 1] || (s->scenario.rule == SG_RULE_LARS && !has_velocity))
+        return;
+    for (uint32_t i = 0; i < s->plan->slices[slice].n_elems; i++) {
+        float velocity = step == 0 ? 0 : record->velocities[step][i];
+        const float want = next_value(s, &scales, list, n, step, slice, i, record->values[step][i], &velocity);
+        const float got = record->values[step + 1][i];
+        record->velocities[step + 1][i] = velocity;
+        if (memcmp(&want, &got, sizeof want) != 0)
+            sim_fail(s,
+                     "slice %" PRIu32 ", version %" PRIu64 ", element %" PRIu32 ": %.9g, wanted %.9g from %" PRIu32
+                     " contributions",
+                     slice, step + 1, i, (double)got, (double)want, n);
+    }
+    record->has_velocities[step + 1] = true;
 }
 
 static void check_step(sim *s, uint32_t ps, uint32_t slice, uint64_t step)
 {
     const sim_step_record *record = record_of(s, s->plan->slices[slice].group, step);
-    const sim_slice_record *versions = &s->slices[slice];
     const sim_contribution *list[SG_ARRAY_LEN(record->contributions)];
     uint32_t n = counted(record, slice, list), member;
     sg_workers missing = record->excused[ps];
@@ -421,17 +451,7 @@ static void check_step(sim *s, uint32_t ps, uint32_t slice, uint64_t step)
     const bool is_enough = backup > 0 && n >= 1 && n + backup >= n_members;
     if (!is_enough && sg_workers_next(&missing, 0, &member))
         sim_fail(s, "slice %" PRIu32 ", step %" PRIu64 " closed without worker %" PRIu32, slice, step, member);
-    const step_scales scales = scales_of(s, s->plan->slices[slice].group, step);
-    for (uint32_t i = 0; i < s->plan->slices[slice].n_elems && versions->known[step] && versions->known[step + 1];
-         i++) {
-        float want = next_value(s, &scales, list, n, step, slice, i, versions->values[step][i]);
-        float got = versions->values[step + 1][i];
-        if (memcmp(&want, &got, sizeof want) != 0)
-            sim_fail(s,
-                     "slice %" PRIu32 ", version %" PRIu64 ", element %" PRIu32 ": %.9g, wanted %.9g from %" PRIu32
-                     " contributions",
-                     slice, step + 1, i, (double)got, (double)want, n);
-    }
+    check_values(s, slice, step, list, n);
 }
 
 static void check_sync(sim *s, uint32_t ps, uint32_t slice, uint64_t newest)
@@ -536,7 +556,7 @@ void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manif
         take_back(record, i, manifest == NULL ? NULL : set);
         record->newest = step;
         for (uint64_t version = manifest == NULL ? 0 : step + 1; version <= SIM_MAX_STEPS; version++)
-            record->known[version] = false;
+            record->known[version] = record->has_velocities[version] = false;
         record->seen = record->seen && manifest != NULL;
     }
 }

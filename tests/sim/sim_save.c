@@ -41,10 +41,16 @@ static void check_kept(sim *s, const sg_store_kept *kept, sim_set *set)
     if (step > SIM_MAX_STEPS || (record->known[step] && memcmp(record->values[step], kept->version->values,
                                                                kept->version->n_elems * sizeof(float)) != 0))
         sim_fail(s, "checkpoint: slice %" PRIu32 " has other values than version %" PRIu64, kept->slice, step);
+    const size_t n_bytes = kept->version->n_elems * sizeof(float);
+    if (kept->n_slots > 0)
+        memcpy(set->velocities[kept->slice], kept->slots[0]->values, n_bytes);
+    if (step <= SIM_MAX_STEPS && record->has_velocities[step] && s->scenario.rule == SG_RULE_LARS &&
+        kept->n_slots > 0 && memcmp(record->velocities[step], kept->slots[0]->values, n_bytes) != 0)
+        sim_fail(s, "checkpoint: slice %" PRIu32 " has another velocity than version %" PRIu64, kept->slice, step);
     set->has[kept->slice] = true;
     set->steps[kept->slice] = step;
     set->n_applied[kept->slice] = kept->n_applied;
-    memcpy(set->values[kept->slice], kept->version->values, kept->version->n_elems * sizeof(float));
+    memcpy(set->values[kept->slice], kept->version->values, n_bytes);
 }
 
 static sg_store_cut cut_of(const sim_ps *ps)
@@ -290,7 +296,7 @@ static sg_status read_slice(void *user, uint32_t variable, uint64_t first_elem, 
     if (i == s->plan->n_slices || s->plan->slices[i].n_elems != n_elems)
         return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " has no such slice", variable);
     for (size_t k = 0; k < n_slots; k++)
-        memset(slots[k], 0, n_elems * sizeof *values);
+        memcpy(slots[k], s->newest_set->velocities[i], n_elems * sizeof *values);
     memcpy(values, s->newest_set->values[i], n_elems * sizeof *values);
     *step = s->newest_set->steps[i];
     *n_applied = s->newest_set->n_applied[i];

@@ -34,11 +34,12 @@ static void print_config(const sim *s, FILE *out)
             ps[scenario->n_ps], scenario->n_workers, scenario->min_workers, losses[scenario->on_loss]);
     fprintf(out,
             "update: {mode: %s, staleness: %" PRIu64 ", backup_workers: %" PRIu32 ", learning_rate: 1, rule: %s, "
-            "momentum: 0, trust: 0.5, clip_global_norm: %.0f}\n",
+            "momentum: %g, trust: 0.5, clip_global_norm: %.0f}\n",
             scenario->ssp     ? "ssp"
             : scenario->async ? "async"
                               : "sync",
-            scenario->staleness, scenario->backup, sg_rule_name(scenario->rule), (double)scenario->clip);
+            scenario->staleness, scenario->backup, sg_rule_name(scenario->rule),
+            scenario->rule == SG_RULE_LARS ? (double)SIM_MOMENTUM : 0, (double)scenario->clip);
     fprintf(out, "slice_bytes: 64\nmessage_bytes: %" PRIu64 "\ncontribution_bytes: %s\n", scenario->message_bytes,
             s->seed_number % 4 == 3 ? "128" : "4GiB");
     fprintf(out, "checkpoint: {dir: \"%s\", every: %" PRIu32 "}\n", scenario->saves ? "/checkpoints" : "",
