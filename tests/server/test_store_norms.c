@@ -425,3 +425,72 @@ Test(store_norms, a_new_generation_drops_what_waits_and_an_answer_to_it_comes_to
     cr_assert_not(r.f.store->slices[0].round.closing);
     fixture_deinit(&r.f);
 }
+
+static void on_cut_of(void *user, const sg_store_cut *made, sg_status status, const char *message)
+{
+    (void)message;
+    cr_assert_eq(status, SG_OK);
+    *(sg_store_cut *)user = *made;
+}
+
+static void on_norms_nothing(void *user, const sg_store_norms *norms)
+{
+    (void)user;
+    (void)norms;
+}
+
+/* Step 2 carries the mark of the cut: its first phase changes the slots before the cut is ordered. */
+Test(store_norms, of_lamb_a_cut_has_the_slots_of_before_the_first_phase_of_the_step_that_is_marked)
+{
+    fixture f;
+    sg_store_cut made = {0};
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_LAMB);
+    options.on_norms = on_norms_nothing;
+    options.on_cut = on_cut_of;
+    options.cut_user = &made;
+    fixture_init(&f, &options);
+    const fixture_variable weight = {.name = "weight", .n_elems = 16};
+    fixture_start(&f, &weight, 1, 1, 8.0f);
+    Shardgrad__V1__Hyper hyper = SHARDGRAD__V1__HYPER__INIT;
+    hyper.number = 2;
+    hyper.beta1 = 0.5f;
+    hyper.beta2 = 0.5f;
+    hyper.epsilon = 1e-8f;
+    fixture_hyper(&f, &hyper);
+    static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const uint32_t slice = 0;
+    const double sums[] = {1, 1};
+    sg_error err = {0};
+    for (uint64_t step = 0; step < 3; step++) {
+        fixture_push push = fixture_a_push(0, step, 0x1, ones, 16);
+        push.slices = &slice;
+        push.hyper = 2;
+        push.mark = step == 2 ? 2 : 0;
+        cr_assert_eq(fixture_send(&f, &push, NULL, NULL, &err), SG_OK, "%s", err.message);
+        const sg_store_norms_sums answered = {
+            .number = step + 1, .squares = 1, .variables = sums, .n_variables = SG_ARRAY_LEN(sums)};
+        if (step < 2)
+            cr_assert_eq(sg_store_norms_answer(f.store, f.now_ms, &answered, &err), SG_OK, "%s", err.message);
+    }
+    cr_assert_float_eq(f.store->slices[0].slots[0][0], 0.875f, 1e-6, "after three steps");
+    uint64_t steps[] = {2};
+    Shardgrad__V1__Cut message = SHARDGRAD__V1__CUT__INIT;
+    message.mark = message.ticket_mark = 2;
+    message.number = 5;
+    message.steps = steps;
+    message.n_steps = 1;
+    Shardgrad__V1__OrderRequest order = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
+    order.cut = &message;
+    cr_assert_eq(fixture_order(&f, &order, &err), SG_OK, "%s", err.message);
+    sg_store_kept kept;
+    cr_assert_eq(sg_store_take_kept(f.store, &made, 0, &kept, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(kept.step, 2);
+    cr_assert_eq(kept.n_applied, 2);
+    cr_assert_eq(kept.n_slots, 2);
+    cr_assert_float_eq(kept.slots[0]->values[0], 0.75f, 1e-6, "%g", (double)kept.slots[0]->values[0]);
+    cr_assert_float_eq(kept.slots[1]->values[15], 0.75f, 1e-6, "%g", (double)kept.slots[1]->values[15]);
+    cr_assert_float_eq(kept.version->values[0], 6.0f, 1e-4, "%g", (double)kept.version->values[0]);
+    sg_store_kept_deinit(&kept);
+    fixture_stop(&f);
+}
