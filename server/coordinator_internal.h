@@ -15,7 +15,8 @@
  *   coordinator_tickets.c    which ticket a request gets
  *   coordinator_clocks.c     ssp: how far workers may run ahead of each other
  *   coordinator_norms.c      norms of which every ps has a part
- *   coordinator_save.c       checkpoints: marks, cuts, reports
+ *   coordinator_save.c       checkpoints: marks, cuts, what becomes of them
+ *   coordinator_reports.c    what the ps report of their parts
  *   coordinator_save_ask.c   who asks for one, and what people are told
  *   coordinator_news.c       async: was anything pushed since the newest?
  *   coordinator_drain.c      the last one, before the end
@@ -299,9 +300,6 @@ bool sg_coordinator_save_due(const sg_coordinator *c);
 bool sg_coordinator_save_may_start(const sg_coordinator *c);
 /* The mark that a step carries which is handed out first now. */
 uint64_t sg_coordinator_save_mark(sg_coordinator *c, uint32_t group, uint64_t step, uint64_t iteration);
-void sg_coordinator_save_report(sg_coordinator *c, uint32_t ps, const Shardgrad__V1__SaveReport *report);
-/* A ps has refused the order to cut. */
-void sg_coordinator_save_refused(sg_coordinator *c, uint32_t ps, sg_status status, const char *message);
 void sg_coordinator_save_written(sg_coordinator *c, uint64_t mark, sg_status status, const char *message);
 void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveRequest *request, void *call);
 bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call);
@@ -328,6 +326,15 @@ Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_
 /* A generation begins, from this checkpoint; NULL: from nothing. */
 void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest *manifest);
 void sg_coordinator_save_deinit(sg_coordinator *c);
+
+/* --- coordinator_reports.c -------------------------------------------------------------------------------------- */
+
+void sg_coordinator_reports_take(sg_coordinator *c, uint32_t ps, const Shardgrad__V1__SaveReport *report);
+/* A ps has refused the order to cut. */
+void sg_coordinator_reports_refused(sg_coordinator *c, uint32_t ps, sg_status status, const char *message);
+bool sg_coordinator_reports_all(const sg_coordinator *c);
+/* Of all of them. Errors: what a ps reported, MISMATCH. */
+SG_MUST_USE sg_status sg_coordinator_reports_check(const sg_coordinator *c, sg_error *err);
 
 /* --- coordinator_news.c: async ---------------------------------------------------------------------------------- */
 

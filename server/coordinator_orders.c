@@ -223,7 +223,7 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     if (is_seal && status == SG_NOT_FOUND)
         sg_coordinator_init_seal_refused(c, index, message);
     else if (is_cut)
-        sg_coordinator_save_refused(c, index, status, message);
+        sg_coordinator_reports_refused(c, index, status, message);
     else if (!is_load || status != SG_DATA || !sg_coordinator_generation_damaged(c, index, message))
         sg_coordinator_end_fail(c, is_load || status == SG_EXHAUSTED ? status : SG_INTERNAL,
                                 "%s refused an order of the coordinator (%s): %s",

@@ -211,7 +211,7 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
         sg_coordinator_generation_ready(c);
     }
     keep_report(ps, c->now_ms, request->report);
-    sg_coordinator_save_report(c, request->ps, request->saved);
+    sg_coordinator_reports_take(c, request->ps, request->saved);
     if (request->stopping && ps->state == SG_COORDINATOR_PS_UP) {
         ps->state = SG_COORDINATOR_PS_STOPPING;
         sg_coordinator_end_stop(c, request->ps);

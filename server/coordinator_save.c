@@ -5,8 +5,6 @@
  * carries it; once every group has one, or will have none, every ps is ordered to keep what is before those steps.
  * Async: every ps keeps what it has. Each reports with its registration when its part is written; then the manifest is,
  * which makes the checkpoint complete. One at a time: the next mark is set when the last one has come to its end. */
-#include <stdlib.h>
-
 #include "server/coordinator_internal.h"
 
 /* A group of which no step came by when another is so many iterations beyond the mark gets none: it is seldom stepped,
@@ -333,30 +331,6 @@ static bool cut(sg_coordinator *c)
     return true;
 }
 
-/* --- reports ---------------------------------------------------------------------------------------------------- */
-
-void sg_coordinator_save_report(sg_coordinator *c, uint32_t index, const Shardgrad__V1__SaveReport *report)
-{
-    sg_coordinator_saved *saved = &c->ps[index].saved;
-    if (report == NULL || c->save.phase != SG_COORDINATOR_SAVE_CUT || saved->reported ||
-        report->generation != c->generation || report->number != c->save.number)
-        return;
-    *saved =
-        (sg_coordinator_saved){.reported = true,
-                               .folder = report->folder,
-                               .part = {.ps = index, .header_crc32c = report->header_crc32c, .n_bytes = report->bytes}};
-    if (!sg_status_from_number(report->status, &saved->status))
-        saved->status = SG_INTERNAL;
-    snprintf(saved->message, sizeof saved->message, "%s", sg_coordinator_text(report->message));
-}
-
-void sg_coordinator_save_refused(sg_coordinator *c, uint32_t index, sg_status status, const char *message)
-{
-    sg_coordinator_saved *saved = &c->ps[index].saved;
-    *saved = (sg_coordinator_saved){.reported = true, .status = status};
-    snprintf(saved->message, sizeof saved->message, "%s", message);
-}
-
 /* --- its end ---------------------------------------------------------------------------------------------------- */
 
 static void fail(sg_coordinator *c, sg_status status, const char *message)
@@ -410,39 +384,12 @@ void sg_coordinator_save_written(sg_coordinator *c, uint64_t mark, sg_status sta
         fail(c, status, message);
 }
 
-/* The parts of one checkpoint lie in one folder. Errors: what a ps reported, MISMATCH. */
-static sg_status check_reports(const sg_coordinator *c, sg_error *err)
-{
-    char name[SG_COORDINATOR_TEXT_BYTES];
-    uint64_t folder = 0;
-    for (uint32_t i = 0; i < c->n_ps; i++) {
-        const sg_coordinator_saved *saved = &c->ps[i].saved;
-        if (saved->status != SG_OK)
-            return sg_error_set(err, saved->status, "%s: %s", sg_coordinator_ps_name(c, i, name), saved->message);
-        if (folder != 0 && saved->folder != folder)
-            return sg_error_set(err, SG_MISMATCH,
-                                "%s sees another folder at its checkpoint.dir than the others: all ps must share one",
-                                sg_coordinator_ps_name(c, i, name));
-        folder = saved->folder;
-    }
-    return SG_OK;
-}
-
-static bool all_reported(const sg_coordinator *c)
-{
-    for (uint32_t i = 0; i < c->n_ps; i++) {
-        if (!c->ps[i].saved.reported)
-            return false;
-    }
-    return true;
-}
-
 static bool take_reports(sg_coordinator *c)
 {
     sg_error err;
-    if (!all_reported(c))
+    if (!sg_coordinator_reports_all(c))
         return false;
-    sg_status status = check_reports(c, &err);
+    sg_status status = sg_coordinator_reports_check(c, &err);
     if (status != SG_OK) {
         fail(c, status, err.message);
         return true;
