@@ -238,6 +238,101 @@ Test(session_back, one_whose_index_another_process_has_is_fenced_for_good)
     cr_assert_eq(sg_session_failed(p.session, NULL), SG_FENCED);
 }
 
+/* --- fenced before it has declared --- */
+
+static void join_only(void)
+{
+    peer_deinit(&p);
+    peer_init(&p, SG_MODE_SYNC, 2);
+    peer_join(&p);
+}
+
+static void fence_heartbeat(void)
+{
+    peer_advance(&p, PEER_LEASE_MS / 3);
+    sg_session_action call = peer_take(&p, SG_SESSION_HEARTBEAT);
+    peer_fail(&p, &call, SG_FENCED, "worker 1 was given up for lost");
+}
+
+/* The hello that is under way is that of a new life, which names this incarnation. */
+static sg_session_action take_new_life(uint64_t after)
+{
+    sg_session_action hello = peer_take(&p, SG_SESSION_HELLO);
+    const Shardgrad__V1__HelloRequest *request = (const Shardgrad__V1__HelloRequest *)hello.body;
+    cr_assert_neq(request->life, 77);
+    cr_assert_eq(request->after, after);
+    return hello;
+}
+
+static uint64_t declare_begin(void)
+{
+    uint64_t task;
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, peer_variables, 3, &task, NULL), SG_OK);
+    peer_drain(&p);
+    return task;
+}
+
+Test(session_back, one_that_was_fenced_before_it_declared_comes_again_by_itself)
+{
+    join_only();
+    fence_heartbeat();
+    cr_assert_eq(sg_session_failed(p.session, NULL), SG_OK);
+    sg_session_action hello = take_new_life(PEER_INCARNATION);
+    answer_hello(&hello, 1, "ps:2");
+    cr_assert_not(sg_session_is_back(p.session));
+    const uint64_t task = declare_begin();
+    sg_session_action call = peer_take(&p, SG_SESSION_DECLARE);
+    cr_assert_eq(((const Shardgrad__V1__DeclareRequest *)call.body)->incarnation, UINT64_C(1) << 32 | 9);
+    Shardgrad__V1__DeclareResponse declared = SHARDGRAD__V1__DECLARE_RESPONSE__INIT;
+    peer_answer(&p, &call, &declared.base);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    peer_expect(&p, task, SG_OK);
+}
+
+Test(session_back, one_that_declares_while_it_comes_again_declares_after_the_hello)
+{
+    join_only();
+    fence_heartbeat();
+    const uint64_t task = declare_begin();
+    cr_assert_eq(peer_count(&p, SG_SESSION_DECLARE), 0);
+    sg_session_action hello = take_new_life(PEER_INCARNATION);
+    answer_hello(&hello, 1, "ps:2");
+    cr_assert_eq(peer_count(&p, SG_SESSION_DECLARE), 1);
+    cr_assert_null(peer_done(&p, task));
+}
+
+Test(session_back, a_first_declaration_that_is_fenced_twice_begins_anew_each_time)
+{
+    join_only();
+    const uint64_t task = declare_begin();
+    uint64_t incarnation = PEER_INCARNATION;
+    for (uint64_t generation = 1; generation < 3; generation++) {
+        sg_session_action call = peer_take(&p, SG_SESSION_DECLARE);
+        cr_assert_eq(((const Shardgrad__V1__DeclareRequest *)call.body)->incarnation, incarnation);
+        peer_fail(&p, &call, SG_FENCED, "worker 1 was given up for lost");
+        cr_assert_null(peer_done(&p, task));
+        sg_session_action hello = take_new_life(incarnation);
+        answer_hello(&hello, generation, "ps:2");
+        incarnation = generation << 32 | 9;
+    }
+    sg_session_action call = peer_take(&p, SG_SESSION_DECLARE);
+    Shardgrad__V1__DeclareResponse declared = SHARDGRAD__V1__DECLARE_RESPONSE__INIT;
+    peer_answer(&p, &call, &declared.base);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    peer_expect(&p, task, SG_OK);
+}
+
+Test(session_back, one_that_was_fenced_before_it_declared_and_whose_index_another_has_is_fenced_for_good)
+{
+    join_only();
+    fence_heartbeat();
+    sg_session_action hello = take_new_life(PEER_INCARNATION);
+    peer_fail(&p, &hello, SG_FENCED, "worker 1 (elsewhere:1) has taken the index of this process: end");
+    cr_assert_eq(sg_session_failed(p.session, NULL), SG_FENCED);
+    uint64_t task;
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, peer_variables, 3, &task, NULL), SG_FENCED);
+}
+
 Test(session_back, a_process_that_stood_still_does_not_take_its_peers_for_lost)
 {
     const uint64_t first = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 1, peer_slices, 1);

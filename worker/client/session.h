@@ -14,7 +14,8 @@
  *   - Leave goes out only after all pushes are acknowledged, or, where they were cancelled, their calls have ended, and
  *     says how far they went;
  *   - FENCED from anyone ends everything with FENCED: its incarnation does and says nothing more. The owner may let it
- *     come again, as a new life that never contests another's place (sg_session_resume);
+ *     come again, as a new life that never contests another's place (sg_session_resume). One that has not declared yet
+ *     comes again by itself;
  *   - ROLLED_BACK from anyone, or, where the cluster recovers, a ps that falls silent, ends what is under way with
  *     ROLLED_BACK: the session says hello again, and waits for sg_session_resume to declare again;
  *   - a push for which the ps has no room is sent again, and before it the one of the slice that all wait for.
@@ -112,8 +113,8 @@ SG_MUST_USE sg_status sg_session_declare(sg_session *session, uint64_t now_ms, u
                                          sg_error *err);
 /* The job went on in another generation, or will, or without this worker, which was fenced: nothing can be begun but
  * this. Ends well when the session has joined and declared again, which may bring initial values as sg_session_declare
- * does; a further ROLLED_BACK on the way only begins it anew. FENCED, for good, where another life has this worker's
- * index. No call of an earlier task may be under way. */
+ * does; a further ROLLED_BACK or FENCED on the way only begins it anew. FENCED, for good, where another life has this
+ * worker's index. No call of an earlier task may be under way. */
 uint64_t sg_session_resume(sg_session *session, uint64_t now_ms, uint64_t deadline_ms);
 bool sg_session_is_back(const sg_session *session);
 /* DONE carries the step. The ticket after it is asked for in the background (calls of task 0) or with a push_pull,

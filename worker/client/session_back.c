@@ -10,7 +10,8 @@
  *
  * One whose incarnation was fenced, because it was given up for lost, ends everything with FENCED and falls silent. Its
  * owner may let it come again: then it says hello as a new life, naming the incarnation that it had, and where another
- * process has the index by then it has failed for good. */
+ * process has the index by then it has failed for good. One that has not declared yet, or declares again, comes again
+ * by itself. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -91,15 +92,20 @@ static void say_hello(sg_session *session, uint64_t now_ms)
     sg_session_due(session, session->back_until_ms);
 }
 
-/* As a new life, which takes the place of its own last one alone. */
-static void come_again(sg_session *session, uint64_t now_ms)
+/* Of a new life, which takes the place of its own last one alone. */
+static void begin_life(sg_session *session)
 {
     session->after = session->hello->incarnation;
-    session->back_status = SG_ROLLED_BACK;
     session->late = 0;
     do
         session->life = sg_session_random(session);
     while (session->life == 0);
+}
+
+static void come_again(sg_session *session, uint64_t now_ms)
+{
+    begin_life(session);
+    session->back_status = SG_ROLLED_BACK;
     say_hello(session, now_ms);
 }
 
@@ -142,18 +148,22 @@ void sg_session_fall_behind(sg_session *session, uint64_t now_ms, const char *te
     begin_anew(session, now_ms, SG_LATE, text);
 }
 
-void sg_session_fence(sg_session *session, const char *text)
+void sg_session_fence(sg_session *session, uint64_t now_ms, const char *text)
 {
-    bool declared = session->state == SG_SESSION_DECLARED || session->back != SG_SESSION_STANDS;
     if (session->failed != SG_OK || session->back == SG_SESSION_FENCED)
         return;
-    if (session->leaving || !declared) {
+    if (session->leaving) {
         sg_session_fail(session, SG_FENCED, text);
         return;
     }
     char quoted[SG_LOG_QUOTED_BYTES];
     sg_session_log(session, SG_LOG_WARN, "fenced", "incarnation=%" PRIx64 " reason=%s", session->hello->incarnation,
                    sg_log_quote(text, quoted, sizeof quoted));
+    if (session->state != SG_SESSION_DECLARED) { /* no step is lost: its owner need not hear of it */
+        begin_life(session);
+        begin_anew(session, now_ms, SG_ROLLED_BACK, text);
+        return;
+    }
     sg_session_text_set(&session->back_text, text);
     session->back = SG_SESSION_FENCED;
     session->heartbeat_ms = SG_SESSION_NEVER;

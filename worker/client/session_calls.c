@@ -248,7 +248,7 @@ static void settle(sg_session *session, uint64_t now_ms, sg_session_request *req
     else if (late)
         sg_session_fall_behind(session, now_ms, text);
     else if (status == SG_FENCED && request->method != SG_SESSION_HELLO && request->method != SG_SESSION_LEAVE)
-        sg_session_fence(session, text);
+        sg_session_fence(session, now_ms, text);
     else if (ends_everything(request->method, status))
         sg_session_fail(session, status, text);
     else if (status == SG_OK)

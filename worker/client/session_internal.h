@@ -418,8 +418,9 @@ void sg_session_declare_ask(sg_session *session, sg_session_task *task);
 
 /* The generation has passed, or this worker has given it up. `text` says why. */
 void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text);
-/* Its incarnation was fenced: what is under way ends with FENCED, and so does everything until sg_session_resume. */
-void sg_session_fence(sg_session *session, const char *text);
+/* Its incarnation was fenced: what is under way ends with FENCED, and so does everything until sg_session_resume.
+ * Before it has declared it comes again at once, and a declaration that is under way begins anew. */
+void sg_session_fence(sg_session *session, uint64_t now_ms, const char *text);
 /* Backup workers: others closed a step without this one, which drops its tickets and joins again. */
 void sg_session_fall_behind(sg_session *session, uint64_t now_ms, const char *text);
 /* Whether LATE says that. */
