@@ -175,6 +175,23 @@ static sg_status check_norms(const check *in)
     return SG_OK;
 }
 
+/* What only steps in which workers wait for one another can do. */
+static sg_status check_waits(const check *in)
+{
+    const sg_config *config = in->config;
+    const sg_mode mode = config->update.mode;
+    if (mode == SG_MODE_SYNC)
+        return check_order(in, "update.backup_workers", config->update.backup_workers, "workers", config->workers,
+                           true);
+    if (config->on_worker_loss != SG_WORKER_LOSS_WAIT)
+        return SG_OK;
+    const char *key = later(in, "on_worker_loss", "update.mode");
+    return sg_config_fault(place_of_key(in, key), key, in->err,
+                           "on_worker_loss is wait and update.mode is %s, of which no step waits for a lost worker: "
+                           "set on_worker_loss to continue or abort, or update.mode to sync",
+                           sg_mode_name(mode));
+}
+
 static sg_status check_update(const check *in)
 {
     const sg_config *config = in->config;
@@ -185,6 +202,8 @@ static sg_status check_update(const check *in)
         return fault_of(in, later(in, "update.wire", "update.rule"),
                         "wire is bf16 and rule is average, which pushes values and no gradients: wanted wire float32");
     sg_status status = check_norms(in);
+    if (status == SG_OK)
+        status = check_waits(in);
     if (status != SG_OK)
         return status;
     if (config->update.schedule != SG_SCHEDULE_CONSTANT && config->update.decay_steps == 0)

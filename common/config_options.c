@@ -62,7 +62,7 @@ static const sg_config_option options[] = {
     {"max_workers", SG_CONFIG_COUNT, AT(max_workers), "64", 1, SG_MAX_WORKERS, .shared = true,
      .help = "worker indices are below it"},
     {"on_worker_loss", SG_CONFIG_CHOICE, AT(on_worker_loss), "continue", .choices = worker_losses,
-     .help = "a worker fell silent: continue: the others go on; wait: until it comes again; abort: the job ends"},
+     .help = "a worker fell silent: continue: the others go on; wait (sync): until it comes again; abort: the job ends"},
     {"min_workers", SG_CONFIG_COUNT, AT(min_workers), "1", 1, SG_MAX_WORKERS,
      .help = "with fewer nobody goes on without the lost; after start_timeout_ms the job ends"},
     {"threads", SG_CONFIG_COUNT, AT(threads), "1", 1, 1024,

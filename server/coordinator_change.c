@@ -25,21 +25,10 @@ bool sg_coordinator_change_needed(const sg_config *from, const sg_config *to)
 
 static sg_status check_mode(const sg_coordinator *c, const sg_config *to, sg_error *err)
 {
-    const bool sync = to->update.mode == SG_MODE_SYNC;
     if ((to->update.rule == SG_RULE_AVERAGE) != (c->config->update.rule == SG_RULE_AVERAGE))
         return sg_error_set(err, SG_CONFIG,
                             "update.rule: average takes values and the others take gradients, and what the workers of "
                             "this job push is not changed by it: start another job");
-    if (sync && to->update.backup_workers >= to->workers)
-        return sg_error_set(err, SG_CONFIG,
-                            "update.backup_workers is %" PRIu64 " and workers is %" PRIu64
-                            ": wanted fewer, so that a step waits for somebody",
-                            to->update.backup_workers, to->workers);
-    if (!sync && to->on_worker_loss == SG_WORKER_LOSS_WAIT)
-        return sg_error_set(err, SG_CONFIG,
-                            "update.mode: no step of mode %s waits for a lost worker, and on_worker_loss is wait: the "
-                            "job was started for sync alone",
-                            sg_mode_name(to->update.mode));
     for (uint32_t group = 0; group < c->n_groups && to->update.mode == SG_MODE_SSP; group++) {
         if (c->groups[group].every > 1)
             return sg_error_set(err, SG_CONFIG,

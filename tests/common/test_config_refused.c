@@ -241,6 +241,15 @@ Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_wa
         {"update: {rule: average, clip_global_norm: 1}\n",
          "c.yaml:1:43: update.clip_global_norm: clip_global_norm is not for"},
         {"update: {wire: bf16, rule: average}\n", "c.yaml:1:16: update.wire: wire is bf16 and rule is average"},
+        {"update: {mode: async}\non_worker_loss: wait\n",
+         "c.yaml:2:17: on_worker_loss: on_worker_loss is wait and update.mode is async, of which no step waits for a "
+         "lost worker: set on_worker_loss to continue or abort, or update.mode to sync"},
+        {"on_worker_loss: wait\nupdate:\n  mode: ssp\n",
+         "c.yaml:1:17: on_worker_loss: on_worker_loss is wait and update.mode is ssp"},
+        {"workers: 2\nupdate: {backup_workers: 2}\n",
+         "c.yaml:2:26: update.backup_workers: update.backup_workers is 2 and workers is 2, wanted "
+         "update.backup_workers below workers: change one of them"},
+        {"min_workers: 65\n", "c.yaml:1:14: min_workers: min_workers is 65 and max_workers is 64, wanted"},
         {"update: {trust: 0}\n", "c.yaml:1:17: update.trust: "},
         {"update: {clip_global_norm: -1}\n", "c.yaml:1:28: update.clip_global_norm: "},
         {"update: {schedule: step}\n", "c.yaml:1:20: update.schedule: schedule is not constant and decay_steps is 0"},
@@ -249,6 +258,13 @@ Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_wa
         {"workers: 1\nrestore: 5\n", "c.yaml:2:10: restore: 5 is the iteration of a checkpoint, and checkpoint.dir"},
     };
     refuse_all(rows, SG_ARRAY_LEN(rows));
+}
+
+Test(config_refused, what_means_something_in_another_mode_alone_is_read)
+{
+    sg_config_destroy(config_parsed("update: {mode: async}\non_worker_loss: abort\n"));
+    sg_config_destroy(config_parsed("workers: 1\nupdate: {mode: async, backup_workers: 1}\n"));
+    sg_config_destroy(config_parsed("workers: 3\nupdate: {backup_workers: 2}\non_worker_loss: wait\n"));
 }
 
 Test(config_refused, what_is_no_cluster_file_is_refused)

@@ -160,6 +160,7 @@ void sim_scenario_choose(sim *s)
     scenario->staleness = scenario->ssp ? s->seed_number / 2 % 4 : 0;
     scenario->n_ps = 1 + (uint32_t)sim_below(s, SIM_MAX_PS);
     scenario->n_workers = 1 + (uint32_t)sim_below(s, 3);
+    scenario->backup = scenario->backup < scenario->n_workers ? scenario->backup : scenario->n_workers - 1;
     scenario->n_joiners = (uint32_t)sim_below(s, 3);
     scenario->n_groups = 1 + sim_chance(s, 400);
     scenario->every = scenario->ssp ? 1 : 1 + s->seed_number / 5 % 4;
@@ -173,6 +174,8 @@ void sim_scenario_choose(sim *s)
         scenario->quota[i] = (uint32_t)sim_below(s, 8); /* 0: it leaves at once */
     }
     scenario->on_loss = (sg_worker_loss)sim_below(s, SG_WORKER_LOSS_ABORT + 1);
+    if (scenario->async && scenario->on_loss == SG_WORKER_LOSS_WAIT) /* no cluster file says both */
+        scenario->on_loss = SG_WORKER_LOSS_CONTINUE;
     scenario->min_workers = 1 + sim_chance(s, 300);
     scenario->n_faults = sim_chance(s, 500) ? 0 : 1 + sim_chance(s, 250);
     for (uint32_t i = 0; i < scenario->n_faults; i++)
