@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509_vfy.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Longer than any line that is right: what does not fit is an error, not memory. */
 #define LINE_BYTES 512
@@ -36,6 +38,24 @@ sg_role sg_security_role_of(const sg_security *security, const char *secret, siz
     }
     OPENSSL_cleanse(given, sizeof given);
     return found;
+}
+
+/* Waits for nobody: a FIFO would, past every time limit. */
+static FILE *open_plain(const char *key, const char *path, sg_error *err)
+{
+    struct stat about = {0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const bool is_found = fd >= 0 && fstat(fd, &about) == 0;
+    FILE *file = is_found && S_ISREG(about.st_mode) ? fdopen(fd, "r") : NULL;
+    if (file != NULL)
+        return file;
+    if (is_found && !S_ISREG(about.st_mode))
+        (void)!sg_error_set(err, SG_NOT_FOUND, "%s: %s is not a plain file: name one", key, path);
+    else
+        (void)!sg_error_set(err, SG_NOT_FOUND, "%s: cannot open %s: %s", key, path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return NULL;
 }
 
 /* --- the token file --- */
@@ -133,9 +153,9 @@ static sg_status read_lines(reader *in, FILE *file)
 
 static sg_status read_tokens(sg_security *security, const char *path, sg_error *err)
 {
-    FILE *file = fopen(path, "re");
+    FILE *file = open_plain("security.token_file", path, err);
     if (file == NULL)
-        return sg_error_set(err, SG_NOT_FOUND, "security.token_file: cannot open %s: %s", path, strerror(errno));
+        return SG_NOT_FOUND;
     setvbuf(file, NULL, _IONBF, 0); /* no secret stays in a buffer that nobody wipes */
     reader in = {.into = security, .path = path, .err = err};
     sg_status status = read_lines(&in, file);
@@ -150,17 +170,9 @@ static sg_status read_tokens(sg_security *security, const char *path, sg_error *
 
 /* --- the files of TLS --- */
 
-static FILE *open_pem(const char *key, const char *path, sg_error *err)
-{
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        (void)!sg_error_set(err, SG_NOT_FOUND, "%s: cannot open %s: %s", key, path, strerror(errno));
-    return file;
-}
-
 static sg_status read_certificate(const char *key, const char *path, X509 **certificate, sg_error *err)
 {
-    FILE *file = open_pem(key, path, err);
+    FILE *file = open_plain(key, path, err);
     if (file == NULL)
         return SG_NOT_FOUND;
     *certificate = PEM_read_X509(file, NULL, NULL, NULL);
@@ -177,7 +189,7 @@ static int no_passphrase(char *buffer, int n_bytes, int writes, void *user)
 
 static sg_status read_key(const char *path, EVP_PKEY **key, sg_error *err)
 {
-    FILE *file = open_pem("security.key", path, err);
+    FILE *file = open_plain("security.key", path, err);
     if (file == NULL)
         return SG_NOT_FOUND;
     *key = PEM_read_PrivateKey(file, NULL, no_passphrase, NULL);
@@ -205,7 +217,7 @@ static sg_status check_pair(const sg_security *security, const X509 *certificate
 static STACK_OF(X509) * read_chain(const char *path)
 {
     STACK_OF(X509) *chain = sk_X509_new_null();
-    FILE *file = fopen(path, "re");
+    FILE *file = open_plain("security.certificate", path, NULL);
     X509 *next;
     while (file != NULL && (next = PEM_read_X509(file, NULL, NULL, NULL)) != NULL)
         sk_X509_push(chain, next);

@@ -161,6 +161,36 @@ Test(security, files_that_are_missing_or_no_certificates_are_named, .init = make
     sg_config_destroy(config);
 }
 
+/* Each of the four, with the others as they should be up to it. */
+Test(security, a_file_whose_open_would_wait_is_refused_at_once, .init = make_folder, .fini = remove_folder,
+     .timeout = 20)
+{
+    static const struct {
+        const char *key, *ca, *certificate, *private;
+    } rows[] = {{"security.ca", "fifo", "ps-0.pem", "ps-0.key"},
+                {"security.certificate", "ca.pem", "fifo", "ps-0.key"},
+                {"security.key", "ca.pem", "ps-0.pem", "fifo"},
+                {"security.token_file", NULL, NULL, NULL}};
+    char *command = sg_xprintf("scripts/make-certs %s/c ps-0 >/dev/null 2>&1 && mkfifo %s/c/fifo", folder, folder);
+    cr_assert_eq(system(command), 0);
+    free(command);
+    for (size_t i = 0; i < SG_ARRAY_LEN(rows); i++) {
+        char *text = rows[i].ca == NULL
+                         ? sg_xprintf("security: {token_file: %s/c/fifo}\n", folder)
+                         : sg_xprintf("security: {ca: %s/c/%s, certificate: %s/c/%s, key: %s/c/%s}\n", folder,
+                                      rows[i].ca, folder, rows[i].certificate, folder, rows[i].private);
+        char *wanted = sg_xprintf("%s: %s/c/fifo is not a plain file: name one", rows[i].key, folder);
+        sg_config *config = config_parsed(text);
+        sg_security *security;
+        sg_error err;
+        cr_assert_eq(sg_security_create(config, SG_ROLE_WORKER, &security, &err), SG_NOT_FOUND);
+        cr_assert_str_eq(err.message, wanted);
+        sg_config_destroy(config);
+        free(wanted);
+        free(text);
+    }
+}
+
 static sg_status check_certificates(const char *certificate, const char *key, sg_error *err)
 {
     char *text = sg_xprintf("security: {ca: %s/c/ca.pem, certificate: %s/c/%s, key: %s/c/%s}\n", folder, folder,
