@@ -6,7 +6,7 @@
 
 #include "kernels/bf16.h"
 
-TestSuite(bf16, .timeout = 20);
+TestSuite(bf16, .timeout = 240);
 
 Test(bf16, what_is_widened_and_narrowed_is_the_same)
 {

@@ -8,7 +8,7 @@
 #include "common/status.h"
 #include "tests/kernels/arrays.h"
 
-TestSuite(blocks, .timeout = 60);
+TestSuite(blocks, .timeout = 240);
 
 /* a in blocks, by loops that are not those under test. The caller frees it. */
 static float *in_blocks(const sg_array *a, size_t cols, size_t block)

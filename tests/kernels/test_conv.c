@@ -8,7 +8,7 @@
 #include "common/status.h"
 #include "tests/kernels/arrays.h"
 
-TestSuite(conv, .timeout = 60);
+TestSuite(conv, .timeout = 240);
 
 static sg_conv_shape shape_of(const size_t numbers[10])
 {

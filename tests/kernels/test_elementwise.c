@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "tests/kernels/arrays.h"
 
-TestSuite(elementwise, .timeout = 30);
+TestSuite(elementwise, .timeout = 240);
 
 static const size_t sizes[] = {0, 1, 7, 16, 133};
 

@@ -11,7 +11,7 @@
 #include "common/status.h"
 #include "tests/kernels/arrays.h"
 
-TestSuite(kernel, .timeout = 30);
+TestSuite(kernel, .timeout = 240);
 
 static void gemm_of(const sg_kernel *kernel, int flags, size_t m, size_t n, size_t k)
 {

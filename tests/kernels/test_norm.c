@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "tests/kernels/arrays.h"
 
-TestSuite(norm, .timeout = 30);
+TestSuite(norm, .timeout = 240);
 
 static void free_all(sg_array *const *all, size_t n)
 {

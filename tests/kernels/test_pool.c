@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "tests/kernels/arrays.h"
 
-TestSuite(pool, .timeout = 30);
+TestSuite(pool, .timeout = 240);
 
 static sg_pool_shape shape_of(const size_t numbers[6])
 {

@@ -9,7 +9,7 @@
 #include "kernels/update.h"
 #include "worker/nn/initializer.h"
 
-TestSuite(update, .timeout = 20);
+TestSuite(update, .timeout = 240);
 
 #define MAX_PARTS 3
 #define N_GOLDEN  3

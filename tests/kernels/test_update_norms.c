@@ -8,7 +8,7 @@
 #include "kernels/update_norms.h"
 #include "tests/support/seed.h"
 
-TestSuite(update_norms, .timeout = 20);
+TestSuite(update_norms, .timeout = 240);
 
 #define N 1000u
 

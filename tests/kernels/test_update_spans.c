@@ -11,7 +11,7 @@
 #include "kernels/update_rules.h"
 #include "tests/support/seed.h"
 
-TestSuite(update_spans, .timeout = 60);
+TestSuite(update_spans, .timeout = 240);
 
 #define MAX_PARTS 19 /* three groups */
 

@@ -5,7 +5,7 @@
 
 #include "worker/nn/arena.h"
 
-TestSuite(arena, .timeout = 10);
+TestSuite(arena, .timeout = 240);
 
 static void fill_round(sg_arena *arena, size_t n_pieces)
 {

@@ -11,7 +11,7 @@
 #include "worker/nn/blocks.h"
 #include "worker/nn/initializer.h"
 
-TestSuite(blocks, .timeout = 60);
+TestSuite(blocks, .timeout = 240);
 
 enum {
     images = 3,

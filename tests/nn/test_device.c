@@ -8,7 +8,7 @@
 #include "tests/nn/model_fixture.h"
 #include "worker/nn/layers.h"
 
-TestSuite(device, .timeout = 60);
+TestSuite(device, .timeout = 240);
 
 enum { max_copies = 64, n_inputs = 600, n_outputs = 300, n_rows = 4 };
 

@@ -8,7 +8,7 @@
 #include "common/status.h"
 #include "tests/nn/fixture.h"
 
-TestSuite(image_layers, .timeout = 30);
+TestSuite(image_layers, .timeout = 240);
 
 /* x goes through the layer that `apply` makes. */
 typedef struct image image;

@@ -5,7 +5,7 @@
 
 #include "worker/nn/initializer.h"
 
-TestSuite(initializer, .timeout = 10);
+TestSuite(initializer, .timeout = 240);
 
 enum { n_elems = 1003 };
 

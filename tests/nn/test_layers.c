@@ -6,7 +6,7 @@
 #include "common/status.h"
 #include "tests/nn/fixture.h"
 
-TestSuite(layers, .timeout = 20);
+TestSuite(layers, .timeout = 240);
 
 /* Two dense layers and a loss; x is a variable, so that its gradient is computed, too. */
 typedef struct network {

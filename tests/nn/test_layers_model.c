@@ -5,7 +5,7 @@
 
 #include "model_fixture.h"
 
-TestSuite(layers_model, .timeout = 60);
+TestSuite(layers_model, .timeout = 240);
 
 enum { side = 8, inputs = side * side, classes = 10, n_rows = 5 };
 

@@ -5,7 +5,7 @@
 
 #include "model_fixture.h"
 
-TestSuite(lenet, .timeout = 60);
+TestSuite(lenet, .timeout = 240);
 
 enum { side = 8, inputs = side * side, classes = 10, n_rows = 6, n_variables = 8 };
 

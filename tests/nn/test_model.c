@@ -8,7 +8,7 @@
 #include "worker/nn/initializer.h"
 #include "worker/nn/layers.h"
 
-TestSuite(model, .timeout = 20);
+TestSuite(model, .timeout = 240);
 
 enum { inputs = 30, classes = 4, max_rows = SG_FIXTURE_MAX_ROWS };
 

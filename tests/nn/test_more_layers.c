@@ -9,7 +9,7 @@
 #include "common/status.h"
 #include "tests/nn/fixture.h"
 
-TestSuite(more_layers, .timeout = 60);
+TestSuite(more_layers, .timeout = 240);
 
 enum { max_inputs = 5 };
 

@@ -9,7 +9,7 @@
 #include "tests/nn/fixture.h"
 #include "worker/nn/layers.h"
 
-TestSuite(resnet, .timeout = 60);
+TestSuite(resnet, .timeout = 240);
 
 enum { side = 8, inputs = side * side, classes = 10, n_rows = 6 };
 

@@ -8,7 +8,7 @@
 #include "tests/nn/fixture.h"
 #include "worker/nn/initializer.h"
 
-TestSuite(tape, .timeout = 10);
+TestSuite(tape, .timeout = 240);
 
 /* One dense layer from 2 inputs to 2 classes, in double. */
 typedef struct layer {

@@ -7,7 +7,7 @@
 #include "common/random.h"
 #include "worker/nn/layers.h"
 
-TestSuite(two_groups, .timeout = 60);
+TestSuite(two_groups, .timeout = 240);
 
 enum { n_rows = 64, n_hidden = 16, n_values = 4 * n_hidden + 1 };
 
