@@ -126,6 +126,18 @@ void sg_coordinator_hyper_order(sg_coordinator *c, uint32_t ps)
 
 /* --- requests --------------------------------------------------------------------------------------------------- */
 
+/* As in a file: which of the two was meant, nobody knows. */
+static sg_status check_once(const sg_config_override *overrides, size_t n, sg_error *err)
+{
+    for (size_t i = 1; i < n; i++)
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(overrides[i].key, overrides[j].key) == 0)
+                return sg_error_set(err, SG_CONFIG,
+                                    "%.80s: is here a second time, first with the value '%.80s': remove one",
+                                    overrides[i].key, overrides[j].value);
+    return SG_OK;
+}
+
 /* Errors: INVALID, CONFIG, EXHAUSTED. */
 static sg_status change(const sg_coordinator *c, const Shardgrad__V1__SetRequest *request, sg_config **changed,
                         sg_error *err)
@@ -143,8 +155,9 @@ static sg_status change(const sg_coordinator *c, const Shardgrad__V1__SetRequest
         overrides[i] = (sg_config_override){.key = sg_coordinator_text(request->settings[i]->key),
                                             .value = sg_coordinator_text(request->settings[i]->value),
                                             .source = sg_coordinator_text(request->settings[i]->key)};
-    sg_status status =
-        sg_config_change(c->hypers[c->n_hypers - 1].config, overrides, request->n_settings, changed, err);
+    sg_status status = check_once(overrides, request->n_settings, err);
+    if (status == SG_OK)
+        status = sg_config_change(c->hypers[c->n_hypers - 1].config, overrides, request->n_settings, changed, err);
     return status == SG_OK ? sg_coordinator_norms_check(c, c->variables, *changed, err) : status;
 }
 

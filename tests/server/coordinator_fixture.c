@@ -452,19 +452,24 @@ static rig_call *leave(rig *r, uint64_t incarnation, uint64_t pushed, const uint
     return rig_leave_with(r, &request);
 }
 
+rig_call *rig_set_all(rig *r, uint64_t request, Shardgrad__V1__Setting **list, size_t n)
+{
+    Shardgrad__V1__SetRequest body = SHARDGRAD__V1__SET_REQUEST__INIT;
+    body.request = request;
+    body.settings = list;
+    body.n_settings = n;
+    rig_call *call = new_call(r);
+    sg_coordinator_on_set(r->coordinator, r->now_ms, &body, call);
+    drain(r);
+    return call;
+}
+
 rig_call *rig_set(rig *r, uint64_t request, const char *key, const char *value)
 {
     Shardgrad__V1__Setting setting = SHARDGRAD__V1__SETTING__INIT, *list[] = {&setting};
     setting.key = (char *)key;
     setting.value = (char *)value;
-    Shardgrad__V1__SetRequest body = SHARDGRAD__V1__SET_REQUEST__INIT;
-    body.request = request;
-    body.settings = list;
-    body.n_settings = 1;
-    rig_call *call = new_call(r);
-    sg_coordinator_on_set(r->coordinator, r->now_ms, &body, call);
-    drain(r);
-    return call;
+    return rig_set_all(r, request, list, 1);
 }
 
 rig_call *rig_leave_report(rig *r, uint64_t incarnation, uint64_t pushed, float loss, uint64_t examples)

@@ -110,6 +110,7 @@ void rig_written(rig *r, sg_status status, const char *message);
 void rig_complete(rig *r, uint64_t iteration);
 const Shardgrad__V1__StatusResponse *rig_status(rig *r);
 /* Of one key. */
+rig_call *rig_set_all(rig *r, uint64_t request, Shardgrad__V1__Setting **list, size_t n);
 rig_call *rig_set(rig *r, uint64_t request, const char *key, const char *value);
 
 /* All ps registered, `n` workers joined (incarnations[n]), declared and initialized by the first. */

@@ -82,6 +82,24 @@ Test(coordinator_hyper, a_repeat_of_a_request_changes_nothing_and_gets_the_same_
     rig_deinit(&r);
 }
 
+Test(coordinator_hyper, a_key_that_is_set_twice_at_once_is_refused_with_the_first_value)
+{
+    Shardgrad__V1__Setting settings[3], *list[3];
+    static const char *const given[][2] = {
+        {"update.learning_rate", "0.1"}, {"update.momentum", "0.5"}, {"update.learning_rate", "0.2"}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(given); i++) {
+        settings[i] = (Shardgrad__V1__Setting)SHARDGRAD__V1__SETTING__INIT;
+        settings[i].key = (char *)given[i][0];
+        settings[i].value = (char *)given[i][1];
+        list[i] = &settings[i];
+    }
+    begin("update.mode=sync");
+    rig_failed(rig_set_all(&r, 7, list, 3), SG_CONFIG,
+               "update.learning_rate: is here a second time, first with the value '0.1': remove one");
+    cr_assert_eq(answered(rig_set_all(&r, 7, list, 2))->number, 2);
+    rig_deinit(&r);
+}
+
 Test(coordinator_hyper, what_cannot_be_changed_is_refused_with_what_to_do)
 {
     begin("update.mode=sync");
