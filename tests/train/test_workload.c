@@ -2,12 +2,22 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/train/fixture.h"
 #include "worker/train/evaluate.h"
 
 TestSuite(workload, .timeout = 20);
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs(text, file);
+    cr_assert_eq(fclose(file), 0);
+}
 
 static sg_workload *create(const job *j)
 {
@@ -302,4 +312,29 @@ Test(workload, what_is_not_finite_is_left_out_and_all_that_comes_after_it)
     job_init(&j, "update: {non_finite: apply}\n", NULL);
     expect_course(&j, &c, NAN, SG_OK, "r0 r1 r2 r3 loss f1 f0 f3 f2");
     job_deinit(&j);
+}
+
+Test(workload, a_test_set_of_another_width_is_found_by_the_check_too)
+{
+    char folder[] = "/tmp/sg-workload-XXXXXX", train[64], test[64], set_train[96], set_test[96];
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(train, sizeof train, "%s/train.csv", folder);
+    snprintf(test, sizeof test, "%s/test.csv", folder);
+    snprintf(set_train, sizeof set_train, "data.train=[\"%s\"]", train);
+    snprintf(set_test, sizeof set_test, "data.test=[\"%s\"]", test);
+    write_text(train, "0,1,2,3\n1,4,5,6\n");
+    write_text(test, "0,1,2\n1,4,5\n");
+    job j;
+    job_init(&j, "",
+             (const char *[]){"data.format=csv", "data.train_images=", "data.train_labels=", "data.test_images=",
+                              "data.test_labels=", set_train, set_test, NULL});
+    sg_error err = {0};
+    cr_assert_eq(sg_workload_check(j.config, &err), SG_DATA);
+    cr_assert(strstr(err.message, "examples of 2 features, but those of") != NULL, "%s", err.message);
+    write_text(test, "0,1,2,3\n");
+    cr_assert_eq(sg_workload_check(j.config, &err), SG_OK, "%s", err.message);
+    job_deinit(&j);
+    unlink(train);
+    unlink(test);
+    rmdir(folder);
 }

@@ -87,12 +87,15 @@ sg_status sg_workload_create(const sg_config *config, bool with_test, sg_workloa
 
 sg_status sg_workload_check(const sg_config *config, sg_error *err)
 {
-    sg_dataset *shape = NULL;
+    sg_dataset *shape = NULL, *test = NULL;
     sg_model *model = NULL;
     sg_status status = sg_dataset_load_shape(config, &shape, err);
+    if (status == SG_OK && shape->labels != NULL) /* the shape of this format is known when all is read */
+        status = sg_dataset_load_test(config, shape, &test, err);
     if (status == SG_OK)
         status = create_model(config, shape, &model, err);
     sg_model_destroy(model);
+    sg_dataset_destroy(test);
     sg_dataset_destroy(shape);
     return status;
 }

@@ -33,8 +33,9 @@ typedef struct sg_workload {
  * CONFIG, EXHAUSTED. Destroyed by sg_workload_destroy. */
 SG_MUST_USE sg_status sg_workload_create(const sg_config *config, bool with_test, sg_workload **workload,
                                          sg_error *err);
-/* Whether the model fits the training data, of which as little is read as the format allows. Who trains may have a
- * trainer of his own: what only the built-in one wants is left to sg_workload_create. Errors: the same. */
+/* Whether the model fits the training data, of which as little is read as the format allows, and, where all of it is
+ * read, whether the test data do, too. Who trains may have a trainer of his own: what only the built-in one wants is
+ * left to sg_workload_create. Errors: the same. */
 SG_MUST_USE sg_status sg_workload_check(const sg_config *config, sg_error *err);
 /* Whether a worker needs the test data: worker 0 for the end, all of them where there is testing on the way. */
 bool sg_workload_needs_test(const sg_config *config, uint32_t worker);
