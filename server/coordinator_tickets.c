@@ -160,6 +160,19 @@ static bool answer_sync(sg_coordinator *c, const sg_coordinator_parked *call, sg
     return true;
 }
 
+/* The number of a batch is that of its ticket, but for what a group that was sync may have left out. Known with the
+ * first ticket of a generation, not when it starts: then perhaps nobody has declared how often a group steps. */
+static void note_ahead(sg_coordinator *c)
+{
+    uint64_t reached = 0;
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        const uint64_t next = c->groups[group].next_step * c->groups[group].every;
+        reached = next > reached ? next : reached;
+    }
+    c->ahead = c->frozen > reached ? c->frozen - reached : 0;
+    c->knows_ahead = true;
+}
+
 static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, sg_coordinator_progress *progress)
 {
     if (sg_coordinator_losses_held(c))
@@ -169,6 +182,8 @@ static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, s
         return false;
     if (is_ssp(c) && !sg_coordinator_clocks_grant(c, call->worker, call->ask.group))
         return false;
+    if (!c->knows_ahead)
+        note_ahead(c);
     progress->step = group->next_step++;
     progress->iteration =
         call->ask.has_iteration
@@ -336,24 +351,13 @@ uint32_t sg_coordinator_tickets_n_asked(const sg_coordinator *c)
     return n;
 }
 
-/* Async: the number of a batch is that of its ticket, but for what a group that was sync may have left out. */
-static void note_ahead(sg_coordinator *c)
-{
-    uint64_t reached = 0;
-    for (uint32_t group = 0; group < c->n_groups; group++) {
-        const uint64_t next = c->groups[group].next_step * c->groups[group].every;
-        reached = next > reached ? next : reached;
-    }
-    c->ahead = c->frozen > reached ? c->frozen - reached : 0;
-}
-
 bool sg_coordinator_tickets_advance(sg_coordinator *c)
 {
     if (c->started || c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING || !sg_coordinator_save_may_start(c) ||
         !sg_coordinator_generation_all_asked(c))
         return false;
     c->started = true;
-    note_ahead(c);
+    c->knows_ahead = false;
     sg_coordinator_log(c, SG_LOG_INFO, "started", "workers=%" PRIu64, c->config->workers);
     return true;
 }

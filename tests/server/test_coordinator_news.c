@@ -54,6 +54,30 @@ static sg_checkpoint_manifest set_with_a_later_name(const char *const settings[]
     return copy;
 }
 
+/* Who was at the end goes before anybody has said how often a group steps: the job starts, for one who comes later. */
+Test(coordinator_news, ticket_i_is_batch_i_though_the_first_goes_before_it_declares)
+{
+    static const char *const settings[] = {
+        "ps=[\"a:1\",\"b:2\"]", "checkpoint.dir=/c", "update.mode=async", "workers=1", "max_workers=2", NULL};
+    sg_checkpoint_manifest from = set_with_a_later_name(async_two_ps);
+    rig r;
+    rig_init(&r, settings);
+    sg_coordinator_destroy(r.coordinator);
+    r.newest = &from;
+    r.n_recorded = from.set.generation;
+    r.coordinator = sg_coordinator_create(r.config);
+    rig_register_all(&r);
+    rig_register_all(&r);
+    const uint64_t first = rig_join(&r, 0, 100), second = rig_join(&r, 1, 101);
+    rig_leave(&r, first, UINT64_MAX);
+    rig_declare(&r, second);
+    const Shardgrad__V1__Step *step = rig_granted(rig_ticket(&r, second, 0, 0, 0))->step;
+    cr_assert(step->step == 2 && step->iteration == 2, "ticket %lu is of iteration %lu", (unsigned long)step->step,
+              (unsigned long)step->iteration);
+    rig_deinit(&r);
+    sg_checkpoint_manifest_deinit(&from);
+}
+
 Test(coordinator_news, ticket_i_is_batch_i_though_a_set_was_named_later_than_the_tickets)
 {
     const char *const *const modes[] = {async_two_ps, ssp_two_ps};

@@ -404,13 +404,16 @@ static void judge_killed_worker(sim *s, const sim_fault *fault)
     }
 }
 
-/* Another process has its place: it is told so, or was not before the job was over and finds nobody there. */
+/* Another process has its place: it is told so, or was not before the job was over and hears that, or finds nobody
+ * there.
+ */
 static bool has_lost_its_place(const sim *s, const sim_worker *worker)
 {
     bool replaced = false;
     for (uint32_t i = 0; i < s->n_workers; i++)
         replaced |= i != worker->number && s->workers[i].index == worker->index && s->workers[i].status == SG_OK;
     return (worker->status == SG_FENCED && names(worker->text, "worker", worker->index)) ||
+           (worker->status == SG_STOPPED && replaced && s->job_ended) ||
            (worker->status == SG_PEER_LOST && strstr(worker->text, "ps ") != NULL && replaced && s->job_ended);
 }
 
