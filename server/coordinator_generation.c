@@ -197,6 +197,7 @@ static void enter(sg_coordinator *c, uint64_t generation, const sg_checkpoint_ma
     sg_coordinator_save_restart(c, manifest);
     if (manifest != NULL)
         take_manifest(c, manifest);
+    sg_coordinator_hyper_go_back(c);
     sg_coordinator_change_entered(c, manifest);
     answer_passed(c);
     for (uint32_t i = 0; i < c->n_workers; i++)

@@ -303,6 +303,17 @@ void sg_coordinator_hyper_note(sg_coordinator *c)
     }
 }
 
+void sg_coordinator_hyper_go_back(sg_coordinator *c)
+{
+    for (uint64_t i = 0; i < c->in_force; i++) {
+        sg_coordinator_hyper *hyper = &c->hypers[i];
+        for (uint32_t group = 0; group < c->n_groups && group < hyper->n_steps; group++) {
+            if (hyper->steps[group] > c->groups[group].next_step)
+                hyper->steps[group] = c->groups[group].next_step;
+        }
+    }
+}
+
 bool sg_coordinator_hyper_advance(sg_coordinator *c)
 {
     uint64_t lowest = c->n_hypers;

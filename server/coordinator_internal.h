@@ -373,6 +373,9 @@ void sg_coordinator_hyper_free(sg_coordinator_hyper *hyper);
 void sg_coordinator_hyper_append(sg_coordinator *c, const sg_coordinator_hyper *take);
 /* Of every set that is in force, the steps that have it, where none were noted. */
 void sg_coordinator_hyper_note(sg_coordinator *c);
+/* A generation begins: what is in force is in force from its first steps on, which may come before those that had it
+ * first. */
+void sg_coordinator_hyper_go_back(sg_coordinator *c);
 
 /* --- coordinator_change.c ------------------------------------------------------------------------------------- */
 

@@ -409,6 +409,28 @@ Test(coordinator_change, a_ps_that_is_lost_meanwhile_comes_first)
     end();
 }
 
+/* Steps that were handed out before are handed out again, and have it then. */
+Test(coordinator_change, a_set_before_the_job_goes_back_is_in_force_from_where_it_goes_on)
+{
+    begin("update.mode=sync", "update.rule=sgd", NULL);
+    cr_assert_eq(answered(rig_set(&r, 7, "update.learning_rate", "0.5"))->steps[0], 1, "step 0 was handed out");
+    rig_register_as(&r, 1, 555, "host:9");
+    r.lives[1] = 555;
+    rig_pass(&r, 300);
+    cr_assert_eq(rig_status(&r)->generation, 2);
+    cr_assert_eq(answered(rig_set(&r, 7, "update.learning_rate", "0.5"))->steps[0], 0);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_declare(&r, workers[i] = come_again(i));
+    tickets[0] = rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_ticket(&r, workers[1], 0, 0, 0);
+    rig_report_saved(&r);
+    rig_written(&r, SG_OK, "");
+    const Shardgrad__V1__Step *step = rig_granted(tickets[0])->step;
+    cr_assert_eq(step->step, 0);
+    cr_assert_float_eq((double)step->learning_rate, 0.5, 1e-6);
+    end();
+}
+
 Test(coordinator_change, a_repeat_of_the_request_gets_the_same_answer_and_another_one_waits)
 {
     begin("update.mode=sync", "update.rule=sgd", NULL);

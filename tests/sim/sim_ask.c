@@ -230,8 +230,11 @@ static void promise_save(sim *s, const sim_ask *ask, const Shardgrad__V1__SaveRe
             sim_fail(s, "checkpoint %" PRIu64 " was asked for when learning rate %s was in force, and does not have it",
                      s->set_iteration, rates[i]);
     }
+    /* What async wrote has the number of its step in sync, whether that was pushed or not. */
+    const bool leveled = !s->scenario.async && strcmp(s->newest_manifest.mode, "sync") != 0;
     for (uint32_t slice = 0; slice < s->plan->n_slices && ask->asked_generation == s->generation; slice++) {
-        if (s->newest_set->steps[slice] < ask->steps[slice])
+        const uint64_t step = s->newest_manifest.steps[s->plan->slices[slice].group];
+        if ((leveled ? step : s->newest_set->steps[slice]) < ask->steps[slice])
             sim_fail(s,
                      "checkpoint %" PRIu64 " has version %" PRIu64 " of slice %" PRIu32
                      ", and was asked for when there was version %" PRIu64,
