@@ -269,6 +269,7 @@ typedef struct sim_slice_record {
     float velocities[SIM_MAX_STEPS + 1][SIM_SLICE_ELEMS];
     float expected[SIM_SLICE_ELEMS];    /* async: initial values minus all that counted */
     uint64_t n_counted;                 /* async */
+    bool restored;                      /* async: it began from a checkpoint, perhaps with version 0 */
     uint64_t makers[SIM_MAX_STEPS + 1]; /* async: incarnation whose contribution made the version */
 } sim_slice_record;
 

@@ -167,6 +167,8 @@ void sim_oracle_sent(sim *s, const sim_call *call)
 
 static void expect_initial(sim_slice_record *record, uint32_t slice)
 {
+    if (record->n_counted > 0 || record->restored)
+        return;
     for (uint32_t i = 0; i < SIM_SLICE_ELEMS; i++)
         record->expected[i] = sim_oracle_initial(slice, i);
 }
@@ -187,8 +189,7 @@ static void subtract(sim *s, const Shardgrad__V1__PushRequest *push, uint64_t fr
         if (!(fresh & UINT64_C(1) << slice))
             continue;
         sim_slice_record *record = &s->slices[slice];
-        if (record->n_counted == 0)
-            expect_initial(record, slice);
+        expect_initial(record, slice);
         record->n_counted++;
         if (record->n_counted <= SIM_MAX_STEPS)
             record->makers[record->n_counted] = push->incarnation;
@@ -475,8 +476,7 @@ static void check_async(sim *s, uint32_t slice, const sg_version *newest)
     if (newest->step != record->n_counted)
         sim_fail(s, "slice %" PRIu32 " has version %" PRIu64 " after %" PRIu64 " contributions", slice, newest->step,
                  record->n_counted);
-    if (record->n_counted == 0)
-        expect_initial(record, slice);
+    expect_initial(record, slice);
     for (uint32_t i = 0; i < newest->n_elems; i++) {
         const float want = record->expected[i];
         if (memcmp(&newest->values[i], &want, sizeof want) != 0)
@@ -532,6 +532,7 @@ void sim_oracle_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version
 
 static void take_back(sim_slice_record *record, uint32_t slice, const sim_set *set)
 {
+    record->restored = set != NULL;
     record->n_counted = set == NULL ? 0 : set->steps[slice];
     for (uint32_t i = 0; i < SIM_SLICE_ELEMS; i++)
         record->expected[i] = set == NULL ? sim_oracle_initial(slice, i) : set->values[slice][i];
