@@ -2,7 +2,7 @@
 
 # --- settings: override on the command line ---------------------------------------------------------------------
 CC     ?= gcc
-NVCC   ?= $(shell command -v nvcc)# empty: no train.backend: cuda
+NVCC   ?= $(shell command -v nvcc)# of CUDA 12 or later; empty: no train.backend: cuda
 SAN    ?=#                    address,undefined or thread
 V      ?=#                    1 shows every command
 PREFIX ?= /usr/local
@@ -60,7 +60,8 @@ PROGRAMS := $(addprefix $(BUILD)/bin/,shardgrad shardgrad-ps shardgrad-worker sh
 LIBRARY := $(BUILD)/lib/libshardgrad.so
 # Of the GPU: loaded by who is told to compute there. Its stand-in for tests is made of the same files by a C++ compiler.
 CUDA    := $(wildcard kernels/*.cu)
-GPU     := $(if $(NVCC),$(if $(SAN),,$(BUILD)/lib/libshardgrad-cuda.so))
+HAS_CUDA := $(if $(NVCC),$(shell printf '\043include <cuda_runtime.h>\n\043if CUDART_VERSION < 12000\n\043error\n\043endif' | $(NVCC) -E -x cu - >/dev/null 2>&1 && echo y))
+GPU     := $(if $(HAS_CUDA),$(if $(SAN),,$(BUILD)/lib/libshardgrad-cuda.so))
 STANDIN := $(BUILD)/tests/lib/libshardgrad-cuda.so
 ROOMS   := $(filter-out tests/gpu tests/e2e tests/bench tests/fuzz tests/support tests/torch,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
 TESTS   := $(ROOMS:%=$(BUILD)/%/run)
@@ -79,7 +80,7 @@ MAKEFLAGS += --no-builtin-rules
 all: $(PROGRAMS) $(LIBRARY) $(GPU) ## programs and libraries
 	@$(call optional,Criterion,pkg-config --exists criterion,make test)
 	@$(call optional,oneDNN 2,test -n "$(ONEDNN)",fast convolution on CPU)
-	@$(call optional,nvcc,test -n "$(NVCC)",train.backend: cuda)
+	@$(call optional,nvcc of CUDA 12,test -n "$(HAS_CUDA)",train.backend: cuda)
 	@$(call optional,clang-tidy,command -v clang-tidy,make lint)
 	@$(call optional,Fashion-MNIST,test -r /usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz,configs/fashion-mnist.yaml)
 

@@ -191,9 +191,12 @@ static bool is_over(uint64_t number)
         return true;
     choose_device();
     const cudaError_t error = cudaEventQuery(cuda.downloaded[number % N_DOWNLOADS]);
-    if (error != cudaErrorNotReady)
-        sg_cuda_note(error);
-    return error != cudaErrorNotReady;
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* it stays the newest error, and is none */
+        return false;
+    }
+    sg_cuda_note(error);
+    return true;
 }
 
 static void wait_for(uint64_t number)

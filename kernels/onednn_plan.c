@@ -140,9 +140,10 @@ static bool make_backward_weight(const sg_onednn_plans *p, const arrays *a, cons
     return made;
 }
 
-/* Where there is nothing fast, it stays without: images that are the network's input need no gradient. */
+/* Where there is nothing fast, it stays without, if x is in C order: images that are the network's input need no
+ * gradient, and others get it by the table of cpu.c. */
 static bool make_backward_input(const sg_onednn_plans *p, const arrays *a, const_dnnl_primitive_desc_t forward,
-                                sg_onednn_way *w)
+                                bool is_plain, sg_onednn_way *w)
 {
     static const int kinds[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
     dnnl_convolution_desc_t d;
@@ -151,7 +152,7 @@ static bool make_backward_input(const sg_onednn_plans *p, const arrays *a, const
         return false;
     dnnl_primitive_desc_t pd = try_descriptor(p, &d, forward);
     if (!pd)
-        return true;
+        return is_plain;
     const bool made = make_way(p, a, pd, kinds, w);
     dnnl_primitive_desc_destroy(pd);
     return made;
@@ -169,7 +170,7 @@ static bool make_ways(const sg_onednn_plans *p, const arrays *a, sg_onednn_plan 
         return false;
     const bool all = make_way(p, a, pd, kinds, &made->forward) &&
                      make_backward_weight(p, a, pd, &made->backward_weight) &&
-                     make_backward_input(p, a, pd, &made->backward_input);
+                     make_backward_input(p, a, pd, made->base.in_block == 0, &made->backward_input);
     dnnl_primitive_desc_destroy(pd);
     return all;
 }

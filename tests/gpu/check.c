@@ -232,8 +232,9 @@ int main(int argc, char **argv)
     const sg_kernel *kernel = NULL;
     sg_error err;
     if (sg_kernel_cuda(0, &kernel, &err) != SG_OK) {
-        printf("SKIP: %s\n0 passed, 0 failed\n", err.message);
-        return 0;
+        const bool no_device = strstr(err.message, "no device to compute on") != NULL;
+        printf("%s: %s\n0 passed, %d failed\n", no_device ? "SKIP" : "FAIL", err.message, !no_device);
+        return !no_device;
     }
     run_tests();
     const trial *trials = is_quick ? quick : full;

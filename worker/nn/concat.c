@@ -51,7 +51,7 @@ static bool fits(const sg_tensor *x, const sg_tensor *first, uint32_t axis)
 /* All in C order, before the first part is recorded; NULL after a failure. */
 static sg_tensor **arrange_all(sg_tape *tape, sg_tensor *const *tensors, size_t n)
 {
-    sg_tensor **plain = sg_tape_alloc(tape, n * sizeof(void *));
+    sg_tensor **plain = sg_tape_note(tape, n * sizeof(void *));
     for (size_t i = 0; plain && i < n; i++)
         if (!(plain[i] = sg_blocks_arrange(tape, tensors[i], 0)))
             return NULL;

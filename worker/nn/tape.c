@@ -196,8 +196,7 @@ static void *alloc_in(sg_tape *tape, sg_arena *arena, size_t n_bytes)
                                 tape->device && arena == tape->data ? " on the device" : "", n_bytes);
 }
 
-/* What the tape itself reads. */
-static void *alloc_note(sg_tape *tape, size_t n_bytes)
+void *sg_tape_note(sg_tape *tape, size_t n_bytes)
 {
     return alloc_in(tape, tape->arena, n_bytes);
 }
@@ -266,7 +265,7 @@ static void *make_tensor(sg_tape *tape, size_t n_struct_bytes, uint32_t rank, co
         overflow = __builtin_mul_overflow(n_elems, shape[i], &n_elems) || overflow;
     if (overflow || __builtin_mul_overflow(n_elems, tape->kernel->elem_bytes, &n_bytes))
         return sg_tape_fail(tape, SG_INVALID, "a tensor with more elements than memory can hold");
-    sg_tensor *tensor = alloc_note(tape, n_struct_bytes);
+    sg_tensor *tensor = sg_tape_note(tape, n_struct_bytes);
     if (!tensor)
         return NULL;
     memset(tensor, 0, n_struct_bytes);
@@ -335,7 +334,7 @@ sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const 
 /* Notes which of the inputs are variables. */
 static void note_uses(sg_tape *tape, step *s, const sg_tape_layer *layer)
 {
-    s->variables = alloc_note(tape, layer->n_inputs * sizeof(variable *));
+    s->variables = sg_tape_note(tape, layer->n_inputs * sizeof(variable *));
     for (size_t i = 0; s->variables && i < layer->n_inputs; i++) {
         if (!layer->inputs[i]->is_variable || !layer->inputs[i]->needs_gradient)
             continue;
@@ -356,8 +355,8 @@ void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
     if (!layer->output || !layer->output->needs_gradient)
         return;
     SG_ASSERT(!shares_output(tape->last_step, layer->output) || !layer->backward_variables);
-    step *added = alloc_note(tape, sizeof *added);
-    void *copy = alloc_note(tape, layer->state_bytes);
+    step *added = sg_tape_note(tape, sizeof *added);
+    void *copy = sg_tape_note(tape, layer->state_bytes);
     if (!added || !copy)
         return;
     if (layer->state_bytes > 0)
@@ -388,7 +387,7 @@ static void *make_gradient(sg_tape *tape, size_t n_elems)
 /* The gradient of a tensor whose last step has been gone back over: nobody reads it any more. */
 static void give_gradient_back(sg_tape *tape, sg_tensor *output)
 {
-    spare *given = output->gradient ? alloc_note(tape, sizeof *given) : NULL;
+    spare *given = output->gradient ? sg_tape_note(tape, sizeof *given) : NULL;
     if (!given)
         return;
     *given = (spare){.next = tape->spares, .gradient = output->gradient, .n_elems = output->n_elems};
@@ -432,7 +431,7 @@ void sg_tape_pass_gradient(sg_tape *tape, sg_tensor *output, sg_tensor *input)
 static void fetch(sg_tape *tape, variable *v, size_t first, size_t n_elems)
 {
     const size_t elem_bytes = tape->kernel->elem_bytes;
-    arrival *added = alloc_note(tape, sizeof *added);
+    arrival *added = sg_tape_note(tape, sizeof *added);
     if (!added)
         return;
     *added = (arrival){.variable = v, .first = first, .n_elems = n_elems};

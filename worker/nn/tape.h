@@ -112,6 +112,8 @@ sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const 
 bool sg_tape_may_read(sg_tape *tape, const sg_tensor *input, size_t first, size_t n_elems);
 /* Memory until the next sg_tape_begin, 64-byte aligned, not zeroed; NULL after a failure. */
 void *sg_tape_alloc(sg_tape *tape, size_t n_bytes);
+/* The same for what is no element of a tensor: always the host's memory, where that of sg_tape_alloc is the table's. */
+void *sg_tape_note(sg_tape *tape, size_t n_bytes);
 /* Bytes of the host for a kernel to read: the same, or on a device a copy of them that lives as long as the pass. They
  * must stay as they are until that is over. NULL after a failure. */
 const void *sg_tape_bring(sg_tape *tape, const void *from_host, size_t n_bytes);

@@ -255,7 +255,7 @@ sg_status sg_local_run(const sg_local_options *options, sg_summary *summary, sg_
     w->non_finite_steps = 0;
     *summary = (sg_summary){.mode = "local", .ps = 0, .workers = 1, .steps = w->total_steps};
     sg_workload_hash(w, summary->initial_parameters_sha256);
-    sg_workload_warn(w, options->log);
+    sg_workload_warn(w, 1, options->log);
     sg_local *l = NULL;
     sg_summary_losses losses = {0};
     sg_status status = sg_local_create(w, &l, err);

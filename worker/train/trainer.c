@@ -364,7 +364,7 @@ sg_status sg_trainer_run(sg_trainer *t, sg_error *err)
     sg_log_info(t->options.log, "loaded", "examples=%zu steps=%" PRIu64 " initial_parameters_sha256=%s",
                 workload->train->n_examples, workload->total_steps, t->initial_sha256);
     if (t->options.worker == 0) /* once for the job */
-        sg_workload_warn(workload, t->options.log);
+        sg_workload_warn(workload, t->options.config->workers, t->options.log);
 
     sg_client_options options = {.config = t->options.config_path,
                                  .set = t->options.set,

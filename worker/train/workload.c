@@ -251,9 +251,9 @@ static void warn_of_schedule(const sg_workload *w, const sg_log *log)
 }
 
 /* A batch norm of one row has no deviation to go by. */
-static void warn_of_few_rows(const sg_workload *w, const sg_log *log)
+static void warn_of_few_rows(const sg_workload *w, uint64_t n_workers, const sg_log *log)
 {
-    const uint64_t n_rows = w->config->train.batch / w->config->workers; /* of whoever has the fewest */
+    const uint64_t n_rows = w->config->train.batch / n_workers; /* of whoever has the fewest */
     bool has_norm = false;
     for (size_t i = 0; i < w->model->n_variables; i++)
         has_norm = has_norm || w->model->variables[i].average;
@@ -262,13 +262,13 @@ static void warn_of_few_rows(const sg_workload *w, const sg_log *log)
     sg_log_warn(log, "few_examples",
                 "batch=%" PRIu64 " workers=%" PRIu64 " message=\"a worker's part of a batch is %" PRIu64
                 " examples%s: use fewer workers or a larger train.batch\"",
-                w->config->train.batch, w->config->workers, n_rows, has_norm ? ", and batch_norm needs 2" : "");
+                w->config->train.batch, n_workers, n_rows, has_norm ? ", and batch_norm needs 2" : "");
 }
 
-void sg_workload_warn(const sg_workload *w, const sg_log *log)
+void sg_workload_warn(const sg_workload *w, uint64_t n_workers, const sg_log *log)
 {
     warn_of_schedule(w, log);
-    warn_of_few_rows(w, log);
+    warn_of_few_rows(w, n_workers, log);
 }
 
 void sg_workload_hash(const sg_workload *w, char out[SG_WORKLOAD_HASH_BYTES])

@@ -72,8 +72,8 @@ size_t sg_workload_n_elems(const sg_variable *variable);
 /* Whether all values are finite. */
 bool sg_workload_is_finite(const sg_workload *workload);
 /* Logs a warning where the learning rate is 0 long before the last step: what comes after changes nothing; and where
- * the workers are too many for a batch. */
-void sg_workload_warn(const sg_workload *workload, const sg_log *log);
+ * so many workers are too many for a batch. */
+void sg_workload_warn(const sg_workload *workload, uint64_t n_workers, const sg_log *log);
 
 /* SHA-256, in hexadecimal, of all values: float32, little endian, variables in declared order. */
 void sg_workload_hash(const sg_workload *workload, char out[SG_WORKLOAD_HASH_BYTES]);
