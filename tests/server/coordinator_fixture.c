@@ -508,6 +508,11 @@ rig_call *rig_norms(rig *r, uint32_t ps, uint32_t group, uint64_t step, double *
     return call;
 }
 
+uint32_t rig_n_cuts(const rig *r)
+{
+    return rig_ordered(r, 0, SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT, NULL);
+}
+
 const Shardgrad__V1__Cut *rig_cut(const rig *r)
 {
     const Shardgrad__V1__OrderRequest *order = NULL;
@@ -571,6 +576,12 @@ void rig_start(rig *r, uint32_t n, uint64_t *incarnations)
 }
 
 /* --- what came of it ----------------------------------------------------------------------------------------- */
+
+uint64_t rig_saved_at(const rig_call *save)
+{
+    cr_assert_eq(save->status, SG_OK, "%s", save->text);
+    return ((const Shardgrad__V1__SaveResponse *)save->body)->iteration;
+}
 
 const Shardgrad__V1__TicketResponse *rig_granted(const rig_call *call)
 {

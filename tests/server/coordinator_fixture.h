@@ -102,6 +102,7 @@ rig_call *rig_save(rig *r, uint64_t id);
 rig_call *rig_norms(rig *r, uint32_t ps, uint32_t group, uint64_t step, double *squares, size_t n_squares);
 /* The Cut that ps 0 was ordered last; asserts that there is one. */
 const Shardgrad__V1__Cut *rig_cut(const rig *r);
+uint32_t rig_n_cuts(const rig *r); /* that ps 0 was ordered */
 /* All ps report that they have written their part of the newest Cut. */
 void rig_report_saved(rig *r);
 /* The manifest that was to be written is. */
@@ -118,7 +119,8 @@ void rig_start(rig *r, uint32_t n, uint64_t *incarnations);
 
 /* What the answers say; each asserts that there is one and that it is OK. */
 const Shardgrad__V1__TicketResponse *rig_granted(const rig_call *call);
-bool rig_waits(const rig_call *call); /* not answered yet */
+uint64_t rig_saved_at(const rig_call *save); /* the iteration of the checkpoint that a Save was answered with */
+bool rig_waits(const rig_call *call);        /* not answered yet */
 /* Asserts the failure and that its text contains `words`. */
 void rig_failed(const rig_call *call, sg_status status, const char *words);
 /* Orders of a kind (NOT_SET: declarations) that were sent to a ps, repeats included; the newest is *last (may be

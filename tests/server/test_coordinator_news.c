@@ -159,6 +159,103 @@ Test(coordinator_news, sync_goes_on_where_the_name_of_an_async_set_says)
     sg_checkpoint_manifest_deinit(&from);
 }
 
+/* --- what is new ------------------------------------------------------------------------------------------------ */
+
+Test(coordinator_news, tickets_of_which_nobody_pushed_anything_need_no_last_one)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, async_two_ps, workers);
+    rig_leave_begun(&r, workers[0], 0, 0);
+    rig_leave_begun(&r, workers[1], 0, 0);
+    cr_assert_eq(rig_n_cuts(&r), 1, "set 0 has all that there is");
+    cr_assert_not(rig_logged(&r, "saving iteration"), "and nothing is said of another");
+    cr_assert(rig_logged(&r, "draining steps=0"));
+    rig_deinit(&r);
+}
+
+Test(coordinator_news, what_may_have_been_pushed_in_part_is_in_the_last_one)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, async_two_ps, workers);
+    rig_leave_begun(&r, workers[0], 0, 1);
+    cr_assert_eq(rig_n_cuts(&r), 1);
+    rig_leave_begun(&r, workers[1], 0, 0);
+    cr_assert_eq(rig_n_cuts(&r), 2);
+    rig_complete(&r, 2);
+    rig_deinit(&r);
+}
+
+Test(coordinator_news, no_periodic_one_is_cut_before_anything_was_finished)
+{
+    rig r;
+    uint64_t workers[2];
+    static const char *const every_1[] = {"ps=[\"a:1\",\"b:2\"]", "checkpoint.dir=/c", "checkpoint.every=1",
+                                          "update.mode=async", NULL};
+    begin(&r, every_1, workers);
+    cr_assert_eq(rig_n_cuts(&r), 1);
+    rig_granted(rig_ticket(&r, workers[0], 0, 1, 1));
+    cr_assert_eq(rig_n_cuts(&r), 2, "now one ticket is finished");
+    rig_complete(&r, 2);
+    rig_deinit(&r);
+}
+
+Test(coordinator_news, what_was_pushed_since_the_newest_one_is_in_another)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, async_two_ps, workers);
+    rig_call *save = rig_save(&r, 1);
+    rig_complete(&r, 2);
+    cr_assert_eq(rig_saved_at(save), 2);
+    save = rig_save(&r, 2);
+    cr_assert(rig_waits(save), "both may have pushed after the cut");
+    rig_complete(&r, 3);
+    cr_assert_eq(rig_saved_at(save), 3, "under a name of its own");
+    rig_leave_begun(&r, workers[0], 1, 1);
+    rig_leave_begun(&r, workers[1], 1, 1);
+    rig_complete(&r, 4);
+    cr_assert_not(rig_logged(&r, "no_checkpoint"));
+    rig_deinit(&r);
+}
+
+Test(coordinator_news, what_a_worker_pushed_counts_though_another_has_its_index)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, async_two_ps, workers);
+    rig_leave_begun(&r, workers[1], 0, 0);
+    uint64_t next = rig_join(&r, 0, 77);
+    rig_leave(&r, next, UINT64_MAX);
+    cr_assert_eq(rig_n_cuts(&r), 2);
+    rig_complete(&r, 2);
+    rig_deinit(&r);
+}
+
+Test(coordinator_news, one_that_rests_has_finished_unless_its_goodbye_says_otherwise)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, async_two_ps, workers);
+    for (size_t i = 0; i < 2; i++) {
+        Shardgrad__V1__HeartbeatRequest rests = SHARDGRAD__V1__HEARTBEAT_REQUEST__INIT;
+        rests.incarnation = workers[i];
+        rests.generation = 1;
+        rests.resting = true;
+        rig_heartbeat_with(&r, &rests);
+    }
+    rig_save(&r, 1);
+    rig_complete(&r, 2);
+    cr_assert_eq(rig_saved_at(rig_save(&r, 2)), 2);
+    cr_assert_eq(rig_n_cuts(&r), 2, "nothing is new");
+    rig_leave_begun(&r, workers[0], 1, 1);
+    rig_leave_begun(&r, workers[1], 0, 0);
+    cr_assert_eq(rig_n_cuts(&r), 3, "its last push may have come after the cut");
+    rig_complete(&r, 3);
+    rig_deinit(&r);
+}
+
 /* --- the end ---------------------------------------------------------------------------------------------------- */
 
 Test(coordinator_news, told_to_stop_it_does_not_complain_of_the_checkpoint_that_it_made)

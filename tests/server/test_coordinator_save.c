@@ -6,7 +6,6 @@
 
 TestSuite(coordinator_save, .timeout = 20);
 
-static Shardgrad__V1__OrderRequest__OrderCase const CUT = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
 static Shardgrad__V1__OrderRequest__OrderCase const END = SHARDGRAD__V1__ORDER_REQUEST__ORDER_END;
 
 static const char *const two_ps[] = {"ps=[\"a:1\",\"b:2\"]", "checkpoint.dir=/c", NULL};
@@ -19,11 +18,6 @@ static void begin(rig *r, const char *const settings[], uint64_t workers[2])
     rig_init(r, settings);
     rig_start(r, 2, workers);
     rig_complete(r, 0);
-}
-
-static uint32_t n_cuts(const rig *r)
-{
-    return rig_ordered(r, 0, CUT, NULL);
 }
 
 /* Both workers ask for this step of group 0, having finished all before; returns its mark. */
@@ -42,13 +36,6 @@ static uint64_t critic(rig *r, const uint64_t workers[2], uint64_t number, uint6
     rig_call *first = rig_ticket_for(r, workers[0], 1, number, number, iteration);
     rig_granted(rig_ticket_for(r, workers[1], 1, number, number, iteration));
     return rig_granted(first)->step->checkpoint_mark;
-}
-
-/* The iteration of the checkpoint that a Save was answered with. */
-static uint64_t saved_at(const rig_call *save)
-{
-    cr_assert_eq(save->status, SG_OK, "%s", save->text);
-    return ((const Shardgrad__V1__SaveResponse *)save->body)->iteration;
 }
 
 Test(coordinator_save, the_initial_values_are_safe_before_the_first_ticket)
@@ -87,7 +74,7 @@ Test(coordinator_save, without_a_folder_nothing_is_cut_and_none_can_be_asked_for
     uint64_t workers[2] = {0};
     rig_start(&r, 2, workers);
     cr_assert_eq(step(&r, workers, 0), 0);
-    cr_assert_eq(n_cuts(&r), 0);
+    cr_assert_eq(rig_n_cuts(&r), 0);
     cr_assert_null(rig_status(&r)->checkpoint);
     rig_failed(rig_save(&r, 1), SG_CONFIG, "set checkpoint.dir");
     rig_deinit(&r);
@@ -116,9 +103,9 @@ Test(coordinator_save, every_so_many_iterations_a_cut_follows_the_first_step_bey
     cr_assert_eq(critic(&r, workers, 0, 3), 0);
     cr_assert_eq(step(&r, workers, 4), 4);
     cr_assert_eq(step(&r, workers, 5), 4);
-    cr_assert_eq(n_cuts(&r), 1, "group 1 is not beyond the mark");
+    cr_assert_eq(rig_n_cuts(&r), 1, "group 1 is not beyond the mark");
     cr_assert_eq(critic(&r, workers, 1, 5), 4);
-    cr_assert_eq(n_cuts(&r), 2);
+    cr_assert_eq(rig_n_cuts(&r), 2);
     cr_assert_eq(rig_cut(&r)->mark, 4);
     cr_assert_eq(rig_cut(&r)->steps[0], 4);
     cr_assert_eq(rig_cut(&r)->steps[1], 1);
@@ -142,9 +129,9 @@ Test(coordinator_save, a_group_that_is_not_stepped_any_more_holds_up_no_checkpoi
     uint64_t i = 0;
     for (; i < 20; i++)
         step(&r, workers, i);
-    cr_assert_eq(n_cuts(&r), 1);
+    cr_assert_eq(rig_n_cuts(&r), 1);
     step(&r, workers, i);
-    cr_assert_eq(n_cuts(&r), 2);
+    cr_assert_eq(rig_n_cuts(&r), 2);
     cr_assert_eq(rig_cut(&r)->steps[0], 4);
     cr_assert_eq(rig_cut(&r)->steps[1], 1);
     cr_assert_eq(critic(&r, workers, 1, 20), 4, "the first that is not in it says so");
@@ -158,24 +145,24 @@ Test(coordinator_save, save_cuts_at_the_next_iteration_and_answers_when_it_is_co
     begin(&r, two_ps, workers);
     rig_call *at_once = rig_save(&r, 4);
     cr_assert_eq(at_once->status, SG_OK, "nothing has happened since");
-    cr_assert_eq(saved_at(at_once), 0);
+    cr_assert_eq(rig_saved_at(at_once), 0);
     step(&r, workers, 0);
     step(&r, workers, 1);
     critic(&r, workers, 0, 0);
     rig_call *save = rig_save(&r, 5);
     cr_assert(rig_waits(save));
-    cr_assert_eq(n_cuts(&r), 1);
+    cr_assert_eq(rig_n_cuts(&r), 1);
     cr_assert_eq(step(&r, workers, 2), 2);
     critic(&r, workers, 1, 2);
     cr_assert(rig_cut(&r)->urgent, "somebody waits for it");
     rig_call *repeat = rig_save(&r, 5);
     rig_complete(&r, 2);
     cr_assert_eq(save->status, SG_OK, "%s", save->text);
-    cr_assert_eq(saved_at(save), 2);
+    cr_assert_eq(rig_saved_at(save), 2);
     cr_assert_eq(repeat->status, SG_OK);
     rig_call *later = rig_save(&r, 5);
-    cr_assert_eq(saved_at(later), 2);
-    cr_assert_eq(n_cuts(&r), 2, "a repeat makes no other");
+    cr_assert_eq(rig_saved_at(later), 2);
+    cr_assert_eq(rig_n_cuts(&r), 2, "a repeat makes no other");
     rig_deinit(&r);
 }
 
@@ -196,7 +183,7 @@ Test(coordinator_save, save_while_one_is_being_written_gets_the_next)
     critic(&r, workers, 1, 5);
     cr_assert(rig_cut(&r)->urgent);
     rig_complete(&r, 5);
-    cr_assert_eq(saved_at(save), 5);
+    cr_assert_eq(rig_saved_at(save), 5);
     rig_deinit(&r);
 }
 
@@ -239,7 +226,7 @@ Test(coordinator_save, save_with_nobody_training_takes_what_there_is)
 {
     rig r;
     linger_after_a_step(&r);
-    cr_assert_eq(n_cuts(&r), 1);
+    cr_assert_eq(rig_n_cuts(&r), 1);
     rig_call *save = rig_save(&r, 3);
     cr_assert_eq(rig_cut(&r)->mark, 1);
     cr_assert_eq(rig_cut(&r)->steps[0], 1);
@@ -256,9 +243,9 @@ Test(coordinator_save, save_while_one_is_being_written_gets_that_one_if_nothing_
     rig_call *first = rig_save(&r, 3), *second = rig_save(&r, 4);
     cr_assert(rig_waits(second));
     rig_complete(&r, 1);
-    cr_assert_eq(saved_at(first), 1);
-    cr_assert_eq(saved_at(second), 1);
-    cr_assert_eq(n_cuts(&r), 2, "no other was made");
+    cr_assert_eq(rig_saved_at(first), 1);
+    cr_assert_eq(rig_saved_at(second), 1);
+    cr_assert_eq(rig_n_cuts(&r), 2, "no other was made");
     rig_deinit(&r);
 }
 
@@ -367,7 +354,7 @@ Test(coordinator_save, a_report_of_an_earlier_one_is_not_taken_for_this_one)
     rig_save(&r, 3);
     step(&r, workers, 1);
     critic(&r, workers, 1, 1);
-    cr_assert_eq(n_cuts(&r), 2);
+    cr_assert_eq(rig_n_cuts(&r), 2);
     rig_register_all(&r); /* they still say how number 1 went */
     cr_assert_eq(r.n_manifests, 1);
     rig_complete(&r, 1);
@@ -409,7 +396,7 @@ Test(coordinator_save, told_to_stop_begun_steps_are_finished_and_cut_before_anyb
     cr_assert_eq(rig_granted(rig_ticket(&r, workers[1], 0, 1, 1))->step->step, 1, "it has begun");
     rig_call *more = rig_ticket(&r, workers[0], 0, 2, 2);
     cr_assert(rig_waits(more));
-    cr_assert_eq(n_cuts(&r), 1, "they may be about to leave");
+    cr_assert_eq(rig_n_cuts(&r), 1, "they may be about to leave");
     rig_pass(&r, r.config->shutdown_grace_ms / 8 + 100);
     cr_assert_eq(rig_cut(&r)->mark, 2);
     cr_assert_eq(rig_cut(&r)->steps[0], 2);
@@ -462,7 +449,7 @@ Test(coordinator_save, told_to_stop_with_nothing_new_ends_at_once)
     uint64_t workers[2] = {0};
     begin(&r, two_ps, workers);
     rig_report(&r, 1, NULL, true);
-    cr_assert_eq(n_cuts(&r), 1);
+    cr_assert_eq(rig_n_cuts(&r), 1);
     cr_assert_eq(rig_ordered(&r, 1, END, NULL), 1);
     rig_deinit(&r);
 }
@@ -477,127 +464,12 @@ Test(coordinator_save, async_it_is_cut_when_so_many_tickets_were_handed_out)
     rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
     rig_granted(first);
     rig_granted(rig_ticket(&r, workers[0], 0, 1, 1));
-    cr_assert_eq(n_cuts(&r), 1);
+    cr_assert_eq(rig_n_cuts(&r), 1);
     rig_granted(rig_ticket(&r, workers[1], 0, 1, 1));
-    cr_assert_eq(n_cuts(&r), 2);
+    cr_assert_eq(rig_n_cuts(&r), 2);
     cr_assert_eq(rig_cut(&r)->mark, 4);
     rig_complete(&r, 4);
     cr_assert_eq(r.manifest.steps[0], 4);
-    rig_deinit(&r);
-}
-
-static const char *const async_two_ps[] = {"ps=[\"a:1\",\"b:2\"]", "checkpoint.dir=/c", "update.mode=async", NULL};
-
-Test(coordinator_save, async_tickets_of_which_nobody_pushed_anything_need_no_last_one)
-{
-    rig r;
-    uint64_t workers[2] = {0};
-    begin(&r, async_two_ps, workers);
-    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0); /* both are beyond their last step */
-    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
-    rig_granted(first);
-    rig_leave_begun(&r, workers[0], 0, 0);
-    rig_leave_begun(&r, workers[1], 0, 0);
-    cr_assert_eq(n_cuts(&r), 1, "set 0 has all that there is");
-    cr_assert_not(rig_logged(&r, "saving iteration"), "and nothing is said of another");
-    cr_assert(rig_logged(&r, "draining steps=0"));
-    rig_deinit(&r);
-}
-
-Test(coordinator_save, async_what_may_have_been_pushed_in_part_is_in_the_last_one)
-{
-    rig r;
-    uint64_t workers[2] = {0};
-    begin(&r, async_two_ps, workers);
-    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
-    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
-    rig_granted(first);
-    rig_leave_begun(&r, workers[0], 0, 1);
-    cr_assert_eq(n_cuts(&r), 1);
-    rig_leave_begun(&r, workers[1], 0, 0);
-    cr_assert_eq(n_cuts(&r), 2);
-    rig_complete(&r, 2);
-    rig_deinit(&r);
-}
-
-Test(coordinator_save, async_no_periodic_one_is_cut_before_anything_was_finished)
-{
-    rig r;
-    uint64_t workers[2] = {0};
-    static const char *const every_1[] = {"ps=[\"a:1\",\"b:2\"]", "checkpoint.dir=/c", "checkpoint.every=1",
-                                          "update.mode=async", NULL};
-    begin(&r, every_1, workers);
-    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
-    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
-    rig_granted(first);
-    cr_assert_eq(n_cuts(&r), 1);
-    rig_granted(rig_ticket(&r, workers[0], 0, 1, 1));
-    cr_assert_eq(n_cuts(&r), 2, "now one ticket is finished");
-    rig_complete(&r, 2);
-    rig_deinit(&r);
-}
-
-Test(coordinator_save, async_what_was_pushed_since_the_newest_one_is_in_another)
-{
-    rig r;
-    uint64_t workers[2] = {0};
-    begin(&r, async_two_ps, workers);
-    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
-    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
-    rig_granted(first);
-    rig_call *save = rig_save(&r, 1);
-    rig_complete(&r, 2);
-    cr_assert_eq(saved_at(save), 2);
-    save = rig_save(&r, 2);
-    cr_assert(rig_waits(save), "both may have pushed after the cut");
-    rig_complete(&r, 3);
-    cr_assert_eq(saved_at(save), 3, "under a name of its own");
-    rig_leave_begun(&r, workers[0], 1, 1);
-    rig_leave_begun(&r, workers[1], 1, 1);
-    rig_complete(&r, 4);
-    cr_assert_not(rig_logged(&r, "no_checkpoint"));
-    rig_deinit(&r);
-}
-
-Test(coordinator_save, async_what_a_worker_pushed_counts_though_another_has_its_index)
-{
-    rig r;
-    uint64_t workers[2] = {0};
-    begin(&r, async_two_ps, workers);
-    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
-    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
-    rig_granted(first);
-    rig_leave_begun(&r, workers[1], 0, 0);
-    uint64_t next = rig_join(&r, 0, 77);
-    rig_leave(&r, next, UINT64_MAX);
-    cr_assert_eq(n_cuts(&r), 2);
-    rig_complete(&r, 2);
-    rig_deinit(&r);
-}
-
-Test(coordinator_save, async_one_that_rests_has_finished_unless_its_goodbye_says_otherwise)
-{
-    rig r;
-    uint64_t workers[2] = {0};
-    begin(&r, async_two_ps, workers);
-    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
-    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
-    rig_granted(first);
-    for (size_t i = 0; i < 2; i++) {
-        Shardgrad__V1__HeartbeatRequest rests = SHARDGRAD__V1__HEARTBEAT_REQUEST__INIT;
-        rests.incarnation = workers[i];
-        rests.generation = 1;
-        rests.resting = true;
-        rig_heartbeat_with(&r, &rests);
-    }
-    rig_save(&r, 1);
-    rig_complete(&r, 2);
-    cr_assert_eq(saved_at(rig_save(&r, 2)), 2);
-    cr_assert_eq(n_cuts(&r), 2, "nothing is new");
-    rig_leave_begun(&r, workers[0], 1, 1);
-    rig_leave_begun(&r, workers[1], 0, 0);
-    cr_assert_eq(n_cuts(&r), 3, "its last push may have come after the cut");
-    rig_complete(&r, 3);
     rig_deinit(&r);
 }
 
@@ -666,16 +538,16 @@ Test(coordinator_save, what_was_set_since_is_saved_without_another_cut)
     rig r;
     uint64_t workers[2] = {0};
     begin(&r, every_4, workers);
-    const uint32_t before = n_cuts(&r);
+    const uint32_t before = rig_n_cuts(&r);
     rig_set(&r, 7, "update.learning_rate", "0.5");
     rig_call *save = rig_save(&r, 1);
     cr_assert(rig_waits(save));
-    cr_assert_eq(n_cuts(&r), before, "its parts stay");
+    cr_assert_eq(rig_n_cuts(&r), before, "its parts stay");
     expect_stored(&r, 0, "0.5");
     const unsigned n_manifests = r.n_manifests;
     rig_written(&r, SG_OK, "");
-    cr_assert_eq(saved_at(save), 0);
-    cr_assert_eq(saved_at(rig_save(&r, 2)), 0);
+    cr_assert_eq(rig_saved_at(save), 0);
+    cr_assert_eq(rig_saved_at(rig_save(&r, 2)), 0);
     cr_assert_eq(r.n_manifests, n_manifests, "it is in it");
     for (uint64_t i = 0; i < 2; i++)
         step(&r, workers, i);
@@ -685,7 +557,7 @@ Test(coordinator_save, what_was_set_since_is_saved_without_another_cut)
     rig_complete(&r, 2);
     expect_stored(&r, 2, "0.5");
     cr_assert_eq(r.manifest.steps[0], 2);
-    cr_assert_eq(saved_at(next), 2);
+    cr_assert_eq(rig_saved_at(next), 2);
     rig_deinit(&r);
 }
 
@@ -703,11 +575,11 @@ Test(coordinator_save, what_was_set_since_and_could_not_be_written_is_written_by
     expect_stored(&r, 0, "0.25");
     rig_set(&r, 9, "update.learning_rate", "0.125"); /* while it is being written */
     rig_written(&r, SG_OK, "");
-    cr_assert_eq(saved_at(save), 0);
+    cr_assert_eq(rig_saved_at(save), 0);
     save = rig_save(&r, 3);
     expect_stored(&r, 0, "0.125");
     rig_written(&r, SG_OK, "");
-    cr_assert_eq(saved_at(save), 0);
+    cr_assert_eq(rig_saved_at(save), 0);
     rig_deinit(&r);
 }
 
@@ -716,12 +588,12 @@ Test(coordinator_save, told_to_stop_what_was_set_since_is_saved)
     rig r;
     uint64_t workers[2] = {0};
     begin(&r, two_ps, workers);
-    const uint32_t before = n_cuts(&r);
+    const uint32_t before = rig_n_cuts(&r);
     rig_set(&r, 7, "update.learning_rate", "0.5");
     rig_report(&r, 1, NULL, true);
     cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING);
     expect_stored(&r, 0, "0.5");
-    cr_assert_eq(n_cuts(&r), before);
+    cr_assert_eq(rig_n_cuts(&r), before);
     cr_assert_eq(rig_ordered(&r, 1, END, NULL), 0);
     rig_written(&r, SG_OK, "");
     cr_assert_eq(rig_ordered(&r, 1, END, NULL), 1);
@@ -741,20 +613,20 @@ Test(coordinator_save, what_was_set_after_the_last_worker_left_is_saved)
     rig_leave(&r, workers[0], 3);
     rig_leave(&r, workers[1], 3);
     rig_complete(&r, 3);
-    const uint32_t before = n_cuts(&r);
+    const uint32_t before = rig_n_cuts(&r);
     rig_set(&r, 7, "update.learning_rate", "0.5");
     rig_call *save = rig_save(&r, 1);
     cr_assert(rig_waits(save));
     expect_stored(&r, 3, "0.5");
     cr_assert_eq(r.manifest.steps[0], 3);
     rig_written(&r, SG_OK, "");
-    cr_assert_eq(saved_at(save), 3);
+    cr_assert_eq(rig_saved_at(save), 3);
     rig_set(&r, 8, "update.learning_rate", "0.25");
     sg_coordinator_stop(r.coordinator, r.now_ms);
     rig_pass(&r, 100);
     expect_stored(&r, 3, "0.25");
     rig_written(&r, SG_OK, "");
     cr_assert_eq(rig_ordered(&r, 0, END, NULL), 1);
-    cr_assert_eq(n_cuts(&r), before);
+    cr_assert_eq(rig_n_cuts(&r), before);
     rig_deinit(&r);
 }
