@@ -108,6 +108,22 @@ sg_status fixture_order(fixture *f, Shardgrad__V1__OrderRequest *order, sg_error
     return status;
 }
 
+sg_status fixture_begin(fixture *f, uint64_t generation, sg_error *err)
+{
+    char reason[] = "ps 1 (host:9) was not heard for 5000 ms";
+    Shardgrad__V1__Begin order = SHARDGRAD__V1__BEGIN__INIT;
+    order.reason = reason;
+    Shardgrad__V1__OrderHeader header = SHARDGRAD__V1__ORDER_HEADER__INIT;
+    header.life = FIXTURE_LIFE;
+    header.sequence = ++f->sequence;
+    header.generation = generation;
+    Shardgrad__V1__OrderRequest request = SHARDGRAD__V1__ORDER_REQUEST__INIT;
+    request.header = &header;
+    request.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN;
+    request.begin = &order;
+    return sg_store_order(f->store, f->now_ms, &request, err);
+}
+
 static void order_ok(fixture *f, Shardgrad__V1__OrderRequest *order)
 {
     sg_error err = {0};

@@ -65,6 +65,8 @@ void fixture_excuse(fixture *f, uint32_t worker, uint64_t incarnation, const uin
                     uint64_t members);
 void fixture_end(fixture *f, sg_status status, const char *reason);
 sg_status fixture_order(fixture *f, Shardgrad__V1__OrderRequest *order, sg_error *err);
+/* A generation begins, since ps 1 (host:9) was not heard for 5000 ms. */
+sg_status fixture_begin(fixture *f, uint64_t generation, sg_error *err);
 
 sg_status fixture_seal(fixture *f, uint64_t attempt, sg_error *err);
 void fixture_commit(fixture *f, uint64_t attempt);

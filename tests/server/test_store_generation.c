@@ -12,22 +12,6 @@ TestSuite(store_generation, .timeout = 60);
 
 static const fixture_variable variables[] = {{.name = "w", .n_elems = 20}, {.name = "b", .n_elems = 4}};
 
-static sg_status begin(fixture *f, uint64_t generation, sg_error *err)
-{
-    char reason[] = "ps 1 (host:9) was not heard for 5000 ms";
-    Shardgrad__V1__Begin order = SHARDGRAD__V1__BEGIN__INIT;
-    order.reason = reason;
-    Shardgrad__V1__OrderHeader header = SHARDGRAD__V1__ORDER_HEADER__INIT;
-    header.life = FIXTURE_LIFE;
-    header.sequence = ++f->sequence;
-    header.generation = generation;
-    Shardgrad__V1__OrderRequest request = SHARDGRAD__V1__ORDER_REQUEST__INIT;
-    request.header = &header;
-    request.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN;
-    request.begin = &order;
-    return sg_store_order(f->store, f->now_ms, &request, err);
-}
-
 Test(store_generation, a_new_one_drops_rounds_and_workers_and_answers_who_waits)
 {
     fixture f;
@@ -44,7 +28,7 @@ Test(store_generation, a_new_one_drops_rounds_and_workers_and_answers_who_waits)
     fixture_answer answer = {0};
     fixture_pull(&f, 0, slices, 3, 1, 60000, &answer);
     cr_assert_not(answer.answered);
-    cr_assert_eq(begin(&f, 2, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(fixture_begin(&f, 2, &err), SG_OK, "%s", err.message);
     cr_assert(answer.answered);
     cr_assert_eq(answer.status, SG_ROLLED_BACK);
     cr_assert_not_null(strstr(answer.message, "ps 1 (host:9) was not heard"), "'%s'", answer.message);
@@ -71,9 +55,9 @@ Test(store_generation, only_a_later_one_begins_and_orders_of_another_are_refused
     fixture_init(&f, &options);
     fixture_start(&f, variables, 2, 1, 1.0f);
     sg_error err;
-    cr_assert_eq(begin(&f, 1, &err), SG_INVALID);
-    cr_assert_eq(begin(&f, 3, &err), SG_OK);
-    cr_assert_eq(begin(&f, 2, &err), SG_ROLLED_BACK, "it does not take up a number");
+    cr_assert_eq(fixture_begin(&f, 1, &err), SG_INVALID);
+    cr_assert_eq(fixture_begin(&f, 3, &err), SG_OK);
+    cr_assert_eq(fixture_begin(&f, 2, &err), SG_ROLLED_BACK, "it does not take up a number");
     fixture_deinit(&f);
 }
 
@@ -226,7 +210,7 @@ Test(store_generation, an_order_is_acknowledged_and_the_next_one_taken_only_when
     cr_assert_eq(cut(&f), SG_NOT_READY);
     f.sequence++;
     sg_error err;
-    cr_assert_eq(begin(&f, 2, &err), SG_NOT_READY);
+    cr_assert_eq(fixture_begin(&f, 2, &err), SG_NOT_READY);
     sem_post(&h.may_go);
     sg_status *status;
     pthread_join(threads[0], NULL);
@@ -234,6 +218,6 @@ Test(store_generation, an_order_is_acknowledged_and_the_next_one_taken_only_when
     cr_assert_eq(*status, SG_OK);
     free(status);
     f.sequence--;
-    cr_assert_eq(begin(&f, 2, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(fixture_begin(&f, 2, &err), SG_OK, "%s", err.message);
     fixture_deinit(&f);
 }

@@ -396,29 +396,12 @@ Test(store_norms, slices_of_a_group_at_different_steps_are_an_error_and_no_crash
     fixture_stop(&r.f);
 }
 
-static void begin(fixture *f, uint64_t generation)
-{
-    char reason[] = "ps 1 was lost";
-    Shardgrad__V1__Begin order = SHARDGRAD__V1__BEGIN__INIT;
-    order.reason = reason;
-    Shardgrad__V1__OrderHeader header = SHARDGRAD__V1__ORDER_HEADER__INIT;
-    header.life = FIXTURE_LIFE;
-    header.sequence = ++f->sequence;
-    header.generation = generation;
-    Shardgrad__V1__OrderRequest request = SHARDGRAD__V1__ORDER_REQUEST__INIT;
-    request.header = &header;
-    request.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN;
-    request.begin = &order;
-    sg_error err = {0};
-    cr_assert_eq(sg_store_order(f->store, f->now_ms, &request, &err), SG_OK, "%s", err.message);
-}
-
 Test(store_norms, a_new_generation_drops_what_waits_and_an_answer_to_it_comes_to_nothing)
 {
     norms_rig r;
     start(&r, SG_RULE_SGD, 1);
     send(&r, 0, 0, 0x1, 1);
-    begin(&r.f, 2);
+    cr_assert_eq(fixture_begin(&r.f, 2, NULL), SG_OK);
     answer_ok(&r, 24);
     cr_assert_null(r.f.store->slices[0].newest);
     cr_assert_eq(r.f.store->slices[0].between.exchange, 0);
