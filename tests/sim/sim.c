@@ -95,6 +95,7 @@ sim *sim_create(uint64_t seed)
     s->generation = 1;
     s->seed = (sg_seed){.first = seed, .state = seed};
     sim_workers_init(s);
+    sim_versions_init(s);
     sim_scenario_choose(s);
     sim_register_init(s);
     return s;
@@ -128,7 +129,7 @@ bool sim_play(sim *s)
             sim_fail(s, "after %u ms the job has neither finished nor failed", SIM_END_MS);
     }
     if (!s->failed)
-        sim_scenario_judge(s);
+        sim_judge(s);
     return !s->failed;
 }
 

@@ -10,12 +10,12 @@
  *   sim_worker.c    a worker: its session (sim_worker.h: the worker side of the world; the names of its headers and
  *                   the server's must not meet)
  *   sim_trainer.c   what drives the session
- *   sim_oracle.c    what must hold after every event
- *   sim_clocks.c    what ssp promises
+ *   sim_oracle.h    what must hold after every event
  *   sim_save.c      checkpoints and their disk
  *   sim_change.c    an admin who changes mode or rule
  *   sim_ask.c       an admin who sets the learning rate and asks for checkpoints
- *   sim_scenario.c  what a seed means: sizes, faults, and how the job must end */
+ *   sim_scenario.c  what a seed means: sizes, faults
+ *   sim_judge.c     how the job must end */
 #ifndef SG_TESTS_SIM_H
 #define SG_TESTS_SIM_H
 
@@ -25,34 +25,18 @@
 #include "common/workers.h"
 #include "shardgrad/v1/coordinator.pb-c.h"
 #include "shardgrad/v1/parameter.pb-c.h"
+#include "tests/sim/sim_oracle.h"
 #include "tests/support/seed.h"
 
-#define SIM_MAX_PS           3u
-#define SIM_MAX_INDICES      5u  /* of workers */
-#define SIM_MAX_WORKERS      12u /* processes over the whole run */
-#define SIM_MAX_INCARNATIONS 96u /* of all processes */
-#define SIM_MAX_SLICES       12u
-#define SIM_SLICE_ELEMS      16u
-#define SIM_MAX_GROUPS       2u
-#define SIM_MOMENTUM         0.5f /* of lars */
-#define SIM_MAX_STEPS        160u /* async: tickets */
-#define SIM_MAX_FAULTS       3u
-#define SIM_MAX_CHANGES      2u
-#define SIM_MAX_SETTERS      3u
-#define SIM_MAX_ASKS         6u
-#define SIM_MAX_SETS         200u /* checkpoints that were cut */
-#define SIM_MAX_SETTINGS     64u
-#define SIM_END_MS           200000u /* nothing takes so long: it hangs */
-/* Bits of an incarnation that count; those above say where its coordinator began. */
-#define SIM_COUNTER_MASK UINT64_C(0xfff)
-/* Of sim_scenario_variables. */
-#define SIM_MATRIX_VARIABLE   0u
-#define SIM_AVERAGED_VARIABLE 1u
-#define SIM_FROZEN_VARIABLE   2u
-#define SIM_NO_PS             UINT32_MAX
+#define SIM_MOMENTUM     0.5f /* of lars */
+#define SIM_MAX_FAULTS   3u
+#define SIM_MAX_CHANGES  2u
+#define SIM_MAX_SETTERS  3u
+#define SIM_MAX_ASKS     6u
+#define SIM_MAX_SETS     200u /* checkpoints that were cut */
+#define SIM_MAX_SETTINGS 64u
+#define SIM_END_MS       200000u /* nothing takes so long: it hangs */
 
-typedef struct sim sim;
-typedef struct sim_call sim_call;
 typedef struct sim_worker sim_worker; /* sim_worker.h */
 typedef struct sg_store sg_store;
 typedef struct sg_store_cut sg_store_cut;
@@ -145,7 +129,8 @@ typedef struct sim_scenario {
     sim_fault faults[SIM_MAX_FAULTS];
     uint32_t n_faults;
     float clip;   /* sync: update.clip_global_norm; 0: none */
-    sg_rule rule; /* sgd, or with sync lars, without a momentum */
+    sg_rule rule; /* sgd, or with sync lars or lamb */
+    bool narrow;  /* gradients travel as bfloat16 */
     sim_change changes[SIM_MAX_CHANGES];
     uint32_t n_changes;
     sim_ask asks[SIM_MAX_ASKS];
@@ -239,58 +224,6 @@ typedef struct sim_settings {
     size_t n;
 } sim_settings;
 
-/* --- oracle ----------------------------------------------------------------------------------------------------- */
-
-/* What one incarnation contributed to a step, slice by slice. */
-typedef struct sim_contribution {
-    uint32_t index;
-    uint64_t incarnation, weight;
-    uint64_t sent, counted; /* slices, as bits */
-    uint64_t given_up;      /* that there was no room for, or whose call was cancelled */
-} sim_contribution;
-
-typedef struct sim_step_record {
-    bool handed_out;
-    sg_workers members;
-    uint64_t iteration;
-    float learning_rate;
-    uint64_t incarnations[SIM_MAX_INDICES]; /* that were given a ticket */
-    sim_contribution contributions[SIM_MAX_INDICES + 8];
-    uint32_t n_contributions;
-    sg_workers excused[SIM_MAX_PS];
-} sim_step_record;
-
-typedef struct sim_slice_record {
-    uint64_t newest; /* version that was seen last */
-    bool seen;
-    bool known[SIM_MAX_STEPS + 1];
-    float values[SIM_MAX_STEPS + 1][SIM_SLICE_ELEMS];
-    bool has_velocities[SIM_MAX_STEPS + 1]; /* lars, of each version: */
-    float velocities[SIM_MAX_STEPS + 1][SIM_SLICE_ELEMS];
-    float expected[SIM_SLICE_ELEMS];    /* async: initial values minus all that counted */
-    uint64_t n_counted;                 /* async */
-    bool restored;                      /* async: it began from a checkpoint, perhaps with version 0 */
-    uint64_t makers[SIM_MAX_STEPS + 1]; /* async: incarnation whose contribution made the version */
-} sim_slice_record;
-
-/* Ssp: what is known of where the clock of an incarnation began. */
-typedef struct sim_clock {
-    uint64_t incarnation;   /* 0: it has no ticket yet */
-    bool from_zero;         /* it began at 0; else */
-    uint64_t start_at_most; /* it began no higher */
-} sim_clock;
-
-/* What the ps wrote for one cut. */
-typedef struct sim_set {
-    uint64_t generation, number;
-    uint64_t mark;
-    float values[SIM_MAX_SLICES][SIM_SLICE_ELEMS];
-    float velocities[SIM_MAX_SLICES][SIM_SLICE_ELEMS]; /* of rules that have any: the only slot */
-    uint64_t n_applied[SIM_MAX_SLICES];
-    bool has[SIM_MAX_SLICES];
-    uint64_t steps[SIM_MAX_SLICES];
-} sim_set;
-
 /* --- world ------------------------------------------------------------------------------------------------------ */
 
 typedef struct sim_event sim_event;
@@ -333,6 +266,8 @@ struct sim {
     bool hellos[SIM_MAX_INCARNATIONS + 1];
     sim_step_record steps[SIM_MAX_GROUPS][SIM_MAX_STEPS];
     sim_slice_record slices[SIM_MAX_SLICES];
+    sim_roster rosters[SIM_MAX_PS];
+    sim_hypers hypers;
     sg_workers returned; /* that were let in again, and have the place of their last incarnation */
     sim_clock clocks[SIM_MAX_GROUPS][SIM_MAX_INCARNATIONS + 1]; /* by counter of the incarnation */
     sim_set sets[SIM_MAX_SETS];                                 /* by the cut's number - 1 */
@@ -351,6 +286,7 @@ struct sim {
     uint32_t n_changed;           /* generations that began with a change */
     uint32_t n_to_recover;        /* ps that are to be started anew */
     uint32_t n_sets;
+    uint32_t n_normed; /* versions whose update took norms, and that were worked out */
     bool failed;
     char failure[1024];
     FILE *trace; /* NULL: silent */
@@ -369,7 +305,7 @@ void sim_at(sim *s, uint64_t at_ms, sim_run run, void *subject, uint64_t number)
 
 void sim_scenario_choose(sim *s);
 /* At the end: did it end as it had to? */
-void sim_scenario_judge(sim *s);
+void sim_judge(sim *s);
 
 void sim_send(sim *s, const sim_call *call, uint64_t timeout_ms); /* takes body and data */
 /* The caller wants no answer any more. */
@@ -441,27 +377,5 @@ bool sim_ps_changes(const sim_ps *ps);
 const sg_config *sim_ps_config(const sim_ps *ps);
 /* May the coordinator still wait for this incarnation? */
 bool sim_ps_counts(const sim *s, uint64_t incarnation);
-
-/* An incarnation was given a ticket for the first time; sim_oracle_ticket has noted it. */
-void sim_clocks_granted(sim *s, uint64_t incarnation, uint32_t group);
-/* It begins to compute its newest ticket on this version of this slice. */
-void sim_clocks_reads(sim *s, uint64_t incarnation, uint32_t slice, uint64_t version);
-
-float sim_oracle_gradient(uint64_t incarnation, uint64_t step, uint32_t slice, uint32_t elem);
-float sim_oracle_initial(uint32_t slice, uint32_t elem);
-/* Async became sync: all slices of a group go on at one step. */
-void sim_oracle_level(sim *s, const sg_checkpoint_manifest *manifest);
-void sim_oracle_hello(sim *s, uint32_t index, uint64_t incarnation);
-void sim_oracle_ticket(sim *s, uint64_t incarnation, const Shardgrad__V1__TicketResponse *ticket);
-void sim_oracle_sent(sim *s, const sim_call *push);
-/* refused: [n] slices that are not stored although the status is OK. */
-void sim_oracle_pushed(sim *s, const sim_call *push, sg_status status, const uint32_t *refused, size_t n_refused);
-void sim_oracle_cancelled(sim *s, const sim_call *push);
-void sim_oracle_ordered(sim *s, uint32_t ps, const Shardgrad__V1__OrderRequest *order);
-void sim_oracle_left(sim *s, uint64_t incarnation);
-void sim_oracle_look(sim *s, uint32_t ps);
-/* A generation begins, from this checkpoint; NULL: at the beginning. */
-void sim_oracle_roll_back(sim *s, uint64_t generation, const sg_checkpoint_manifest *manifest, const sim_set *set);
-void sim_oracle_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version, const float *values);
 
 #endif

@@ -152,6 +152,7 @@ void sim_change_entered(sim *s, const sg_config *config)
         sim_fail(s, "generation %" PRIu64 " has mode %s, which nobody asked for", s->generation, sg_mode_name(mode));
     s->was_sync = s->was_sync || mode == SG_MODE_SYNC;
     s->settled_mode = mode; /* whether its change was answered or not */
+    scenario->rule = config->update.rule;
     scenario->async = mode != SG_MODE_SYNC;
     scenario->ssp = mode == SG_MODE_SSP;
     scenario->staleness = scenario->ssp ? config->update.staleness : 0;

@@ -160,7 +160,7 @@ static void on_arrival(sim *s, const sim_event *event)
                                                : "coordinator",
               call->from);
     sim_ps_arrive(s, arrival);
-    sim_oracle_look(s, call->to);
+    sim_versions_look(s, call->to);
 }
 
 /* Lost on the way, or on the way back: then it does its work all the same. */

@@ -1,5 +1,4 @@
-/* tests/sim/sim_norms.c - a ps asks the coordinator for norms, as server/norms.c does; and what they must be, added up
- * beside the cluster in another order and precision. */
+/* tests/sim/sim_norms.c - a ps asks the coordinator for norms, as server/norms.c does. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -71,7 +70,7 @@ static void take(sim *s, sim_ps *ps, uint32_t group, const Shardgrad__V1__NormsR
     ps->norms[group].number = 0;
     if (sg_store_norms_answer(ps->store, s->now_ms, &sums, &err) != SG_OK)
         sim_fail(s, "norms were refused: %s", err.message);
-    sim_oracle_look(s, (uint32_t)(ps - s->ps));
+    sim_versions_look(s, (uint32_t)(ps - s->ps));
 }
 
 void sim_norms_answered(sim *s, const sim_call *call, sg_status status, const char *text, const ProtobufCMessage *reply)

@@ -128,7 +128,7 @@ void sim_ps_drain(sim *s, sim_ps *ps)
             if (strcmp(action.event, "returns") == 0)
                 sg_workers_add(&s->returned, (uint32_t)strtoul(strchr(action.text, '=') + 1, NULL, 10));
             if (!s->scenario.saves && strcmp(action.event, "generation") == 0) /* nothing else tells of it */
-                sim_oracle_roll_back(s, 1 + strtoull(strchr(action.text, '=') + 1, NULL, 10), NULL, NULL);
+                sim_versions_roll_back(s, 1 + strtoull(strchr(action.text, '=') + 1, NULL, 10), NULL, NULL);
             break;
         case SG_COORDINATOR_END:
             s->job_ended = true;
@@ -252,7 +252,7 @@ static void arrive_order(sim *s, sim_ps *ps, sim_arrival *arrival)
         status = sg_store_order(ps->store, s->now_ms, request, &err);
         if (status == SG_OK) {
             sg_store_acknowledge(ps->store, request, &answer);
-            sim_oracle_ordered(s, arrival->call->to, request);
+            sim_oracle_ordered(s, arrival->call->to, arrival->call->sender_life, request);
         }
     }
     sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &answer.response.base : NULL);
@@ -463,7 +463,7 @@ static void on_tick(sim *s, const sim_event *event)
     check_silence(s, ps);
     sim_register_keep(s, index);
     sim_norms_keep(s, index);
-    sim_oracle_look(s, index);
+    sim_versions_look(s, index);
     look_for_the_end(s, index);
     sim_at(s, s->now_ms + TICK_MS + sim_below(s, TICK_LATE_MS), on_tick, ps, ps->life);
 }

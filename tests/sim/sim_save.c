@@ -33,22 +33,19 @@ static bool is_full(sim *s)
 
 /* --- a ps's part -------------------------------------------------------------------------------------------------- */
 
-/* Values are those of the version that it says it is. */
-static void check_kept(sim *s, const sg_store_kept *kept, sim_set *set)
+static void take_slice(sim *s, const sim_ps *ps, const sg_store_kept *kept, sim_set *set)
 {
-    const sim_slice_record *record = &s->slices[kept->slice];
-    uint64_t step = kept->step;
-    if (step > SIM_MAX_STEPS || (record->known[step] && memcmp(record->values[step], kept->version->values,
-                                                               kept->version->n_elems * sizeof(float)) != 0))
-        sim_fail(s, "checkpoint: slice %" PRIu32 " has other values than version %" PRIu64, kept->slice, step);
     const size_t n_bytes = kept->version->n_elems * sizeof(float);
-    if (kept->n_slots > 0)
-        memcpy(set->velocities[kept->slice], kept->slots[0]->values, n_bytes);
-    if (step <= SIM_MAX_STEPS && record->has_velocities[step] && s->scenario.rule == SG_RULE_LARS &&
-        kept->n_slots > 0 && memcmp(record->velocities[step], kept->slots[0]->values, n_bytes) != 0)
-        sim_fail(s, "checkpoint: slice %" PRIu32 " has another velocity than version %" PRIu64, kept->slice, step);
+    const float *slots[SIM_MAX_SLOTS] = {NULL};
+    for (size_t k = 0; k < kept->n_slots; k++) {
+        slots[k] = kept->slots[k]->values;
+        memcpy(set->slots[kept->slice][k], slots[k], n_bytes);
+    }
+    if (ps->cut_generation == s->generation)
+        sim_versions_check_kept(s, kept->slice, kept->step, kept->n_applied, kept->version->values, slots,
+                                kept->n_slots);
     set->has[kept->slice] = true;
-    set->steps[kept->slice] = step;
+    set->steps[kept->slice] = kept->step;
     set->n_applied[kept->slice] = kept->n_applied;
     memcpy(set->values[kept->slice], kept->version->values, n_bytes);
 }
@@ -70,7 +67,7 @@ static sg_status take(sim *s, const sim_ps *ps, sim_set *set, sg_error *err)
         status = sg_store_take_kept(ps->store, &cut, place, &kept, err);
         if (status != SG_OK)
             break;
-        check_kept(s, &kept, set);
+        take_slice(s, ps, &kept, set);
         sg_store_kept_deinit(&kept);
     }
     return status;
@@ -268,11 +265,11 @@ static void on_record_written(sim *s, const sim_event *event)
     sim_trace(s, "generation %" PRIu64 " begins at %" PRIu64, s->n_generations, from == NULL ? 0 : from->set.iteration);
     if (sim_ps_changes(ps))
         sim_change_begins(s, from, s->newest_set);
-    sim_oracle_roll_back(s, s->n_generations, from, s->newest_set);
+    sim_versions_roll_back(s, s->n_generations, from, s->newest_set);
     sg_coordinator_on_recorded(ps->coordinator, s->now_ms,
                                &(sg_coordinator_recorded){.why = "", .generation = s->n_generations, .manifest = from});
     sim_change_entered(s, sim_ps_config(ps));
-    sim_oracle_level(s, from);
+    sim_versions_entered(s, from, s->newest_set);
     sim_ps_drain(s, ps);
 }
 
@@ -296,7 +293,7 @@ static sg_status read_slice(void *user, uint32_t variable, uint64_t first_elem, 
     if (i == s->plan->n_slices || s->plan->slices[i].n_elems != n_elems)
         return sg_error_set(err, SG_INVALID, "variable %" PRIu32 " has no such slice", variable);
     for (size_t k = 0; k < n_slots; k++)
-        memcpy(slots[k], s->newest_set->velocities[i], n_elems * sizeof *values);
+        memcpy(slots[k], s->newest_set->slots[i][k], n_elems * sizeof *values);
     memcpy(values, s->newest_set->values[i], n_elems * sizeof *values);
     *step = s->newest_set->steps[i];
     *n_applied = s->newest_set->n_applied[i];

@@ -71,7 +71,7 @@ static void declare(sim *s, sim_worker *worker)
     }
     for (uint32_t slice = 0; slice < plan->n_slices; slice++) {
         for (uint32_t i = 0; i < SIM_SLICE_ELEMS; i++)
-            worker->values[slice][i] = sim_oracle_initial(slice, i);
+            worker->values[slice][i] = sim_rules_initial(slice, i);
     }
 }
 
@@ -85,7 +85,7 @@ void sim_trainer_resume(sim *s, sim_worker *worker)
         worker->next_step[group] = UINT64_MAX;
     for (uint32_t slice = 0; slice < SIM_MAX_SLICES; slice++) {
         for (uint32_t i = 0; i < SIM_SLICE_ELEMS; i++)
-            worker->values[slice][i] = sim_oracle_initial(slice, i);
+            worker->values[slice][i] = sim_rules_initial(slice, i);
     }
     worker->task = sg_session_resume(worker->session, s->now_ms, UINT64_MAX);
 }
@@ -150,7 +150,7 @@ static void fill_gradients(sim *s, sim_worker *worker, const uint32_t *slices, s
             sim_fail(s, "worker %" PRIu32 " computes step %" PRIu64 " on another version of slice %" PRIu32,
                      worker->index, worker->step.number, slices[i]);
         for (uint32_t k = 0; k < SIM_SLICE_ELEMS; k++)
-            worker->gradients[slices[i]][k] = sim_oracle_gradient(facts.incarnation, worker->step.number, slices[i], k);
+            worker->gradients[slices[i]][k] = sim_rules_computed(facts.incarnation, worker->step.number, slices[i], k);
     }
 }
 

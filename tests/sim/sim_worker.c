@@ -7,6 +7,7 @@
 
 #include "common/status.h"
 #include "common/wire.h"
+#include "kernels/bf16.h"
 
 /* --- the end of a process --------------------------------------------------------------------------------------- */
 
@@ -70,20 +71,33 @@ static uint64_t elems_of(const sim *s, uint32_t slice)
     return s->plan->slices[slice].n_elems;
 }
 
-/* The bytes go as they are at the moment of sending. */
+static bool is_narrow(const sim *s, const sg_session_action *action, uint32_t slice)
+{
+    return sg_session_is_push(action->method) && !sim_rules_is_averaged(s, slice) &&
+           ((const Shardgrad__V1__PushRequest *)action->body)->dtype == SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_BFLOAT16;
+}
+
+/* The bytes go as they are at the moment of sending, narrowed as transport.c does. */
 static void lend_data(const sim *s, const sim_worker *worker, const sg_session_action *action, sim_call *call)
 {
     const bool initialize = action->method == SG_SESSION_INITIALIZE;
     if (!initialize && !sg_session_is_push(action->method))
         return;
     call->data = sg_xcalloc(action->n_slices * SIM_SLICE_ELEMS + 1, sizeof(float));
+    size_t whole_bytes = 0;
     for (size_t i = 0; i < action->n_slices; i++) {
         const uint32_t slice = action->slices[i];
-        const size_t n_bytes = elems_of(s, slice) * sizeof(float);
-        memcpy(call->data + call->data_bytes, initialize ? worker->values[slice] : worker->gradients[slice], n_bytes);
-        call->data_bytes += n_bytes;
+        const float *from = initialize ? worker->values[slice] : worker->gradients[slice];
+        const size_t n_bytes = elems_of(s, slice) * sizeof *from;
+        const bool narrow = is_narrow(s, action, slice);
+        if (narrow)
+            sg_bf16_narrow_to_bytes(from, call->data + call->data_bytes, elems_of(s, slice));
+        else
+            memcpy(call->data + call->data_bytes, from, n_bytes);
+        call->data_bytes += narrow ? n_bytes / 2 : n_bytes;
+        whole_bytes += n_bytes;
     }
-    SG_ASSERT(call->data_bytes == action->slice_bytes);
+    SG_ASSERT(whole_bytes == action->slice_bytes);
 }
 
 static void send(sim *s, sim_worker *worker, const sg_session_action *action)
@@ -147,7 +161,7 @@ static void take_data(sim *s, sim_worker *worker, const sim_call *call, const Pr
         memcpy(worker->values[slices[i]], data, elems_of(s, slices[i]) * sizeof(float));
         data += elems_of(s, slices[i]);
         if (generation == s->generation)
-            sim_oracle_pulled(s, worker->index, slices[i], versions[i], worker->values[slices[i]]);
+            sim_versions_pulled(s, worker->index, slices[i], versions[i], worker->values[slices[i]]);
     }
 }
 
