@@ -51,7 +51,7 @@ typedef struct sg_config {
     uint64_t threads;            /* 1: of compute, in each worker */
     uint64_t rpc_threads;        /* 1: in each ps */
     uint64_t connections;        /* 2: of each worker to each ps, for data */
-    uint64_t slice_bytes;        /* 1 MiB, a multiple of 64 */
+    uint64_t slice_bytes;        /* 512 KiB, a multiple of 64 */
     uint64_t message_bytes;      /* 1 MiB, at least slice_bytes */
     uint64_t contribution_bytes; /* 4 GiB */
     uint64_t lease_ms, park_ms, warn_after_ms, start_timeout_ms, shutdown_grace_ms;

@@ -40,7 +40,7 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->threads, 1u);
     cr_assert_eq(config->rpc_threads, 1u);
     cr_assert_eq(config->connections, 2u);
-    cr_assert_eq(config->slice_bytes, 1048576u);
+    cr_assert_eq(config->slice_bytes, 524288u);
     cr_assert_eq(config->message_bytes, 1048576u);
     cr_assert_eq(config->lease_ms, 5000u);
     cr_assert_eq(config->park_ms, 2000u);

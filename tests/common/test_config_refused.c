@@ -225,7 +225,7 @@ Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_wa
         {"slice_bytes: 100\n", "c.yaml:1:14: slice_bytes: found 100, wanted a multiple of 64, such as 64"},
         {"slice_bytes: 2MiB\n", "c.yaml:1:14: slice_bytes: slice_bytes is 2097152 and message_bytes is 1048576, wanted "
                                 "slice_bytes at most message_bytes"},
-        {"seed: 2\nmessage_bytes: 64KiB\n", "c.yaml:2:16: message_bytes: slice_bytes is 1048576"},
+        {"seed: 2\nmessage_bytes: 64KiB\n", "c.yaml:2:16: message_bytes: slice_bytes is 524288"},
         {"workers: 65\n", "c.yaml:1:10: workers: workers is 65 and max_workers is 64"},
         {"park_ms: 5000\n",
          "c.yaml:1:10: park_ms: park_ms is 5000 and lease_ms is 5000, wanted park_ms below lease_ms"},
