@@ -49,6 +49,7 @@ static sg_status set_from_node(loader *in, const char *section, const sg_config_
         sg_config_place *at = &in->places[sg_config_option_index(option)];
         *at = (sg_config_place){.name = in->name, .line = node->line, .column = node->column};
         status = sg_config_value_set(in->config, option, node, at, in->err);
+        sg_config_places_note(in->config->places, option, at, node);
     }
     free(key);
     return status;
@@ -146,6 +147,8 @@ static sg_status set_from_override(loader *in, const sg_config_override *overrid
                                override->value);
     in->places[sg_config_option_index(option)] = place;
     status = sg_config_value_set(in->config, option, &node, &place, in->err);
+    if (in->config->places != NULL)
+        sg_config_places_note(in->config->places, option, &place, &node);
     sg_config_node_deinit(&node);
     return status;
 }
@@ -162,8 +165,30 @@ static void set_defaults(loader *in)
     sg_status status = set_from_text(in, text, n_bytes);
     SG_ASSERT(status == SG_OK);
     free(text);
-    for (size_t i = 0; i < sg_config_option_count(); i++)
+    for (size_t i = 0; i < sg_config_option_count(); i++) {
         in->places[i] = (sg_config_place){.name = in->name};
+        sg_config_places_note(in->config->places, sg_config_option_at(i), &in->places[i], NULL);
+    }
+}
+
+/* The command line names another model than the file: what the file says for that one is as good as not said. */
+static void forget_unused(loader *in)
+{
+    const sg_config_option *name = sg_config_option_find("model.name");
+    for (size_t i = 0; i < sg_config_option_count(); i++) {
+        const sg_config_option *option = sg_config_option_at(i);
+        sg_config_place *place = &in->places[i];
+        if (in->places[sg_config_option_index(name)].source == NULL || place->source != NULL || place->line == 0 ||
+            sg_config_option_is_used(option, in->config->model.name))
+            continue;
+        sg_config_node preset;
+        sg_status status = sg_config_file_parse(option->preset, strlen(option->preset), in->name, &preset, NULL);
+        *place = (sg_config_place){.name = in->name};
+        if (status == SG_OK)
+            status = sg_config_value_set(in->config, option, &preset, place, NULL);
+        SG_ASSERT(status == SG_OK);
+        sg_config_node_deinit(&preset);
+    }
 }
 
 static sg_status apply(loader *in, const sg_config_override *overrides, size_t n_overrides)
@@ -171,6 +196,7 @@ static sg_status apply(loader *in, const sg_config_override *overrides, size_t n
     sg_status status = SG_OK;
     for (size_t i = 0; i < n_overrides && status == SG_OK; i++)
         status = set_from_override(in, &overrides[i]);
+    forget_unused(in);
     return status == SG_OK ? sg_config_check(in->config, in->places, in->err) : status;
 }
 
@@ -201,6 +227,7 @@ static sg_status load(const char *text, size_t n_bytes, const char *name, const 
         .places = sg_xcalloc(sg_config_option_count(), sizeof(*in.places)),
         .err = err != NULL ? err : &unheard,
     };
+    in.config->places = sg_config_places_create(name);
     sg_status status = load_layers(&in, text, n_bytes, overrides, n_overrides);
     free(in.places);
     if (status != SG_OK) {
@@ -275,5 +302,6 @@ void sg_config_destroy(sg_config *config)
         return;
     for (size_t i = 0; i < sg_config_option_count(); i++)
         sg_config_value_free(config, sg_config_option_at(i));
+    sg_config_places_destroy(config->places);
     free(config);
 }

@@ -112,6 +112,7 @@ typedef struct sg_config {
         char *token_file;             /* "": callers are not told apart */
         bool insecure;                /* false */
     } security;
+    struct sg_config_places *places; /* who gave each value, for sg_config_locate; NULL: not known */
 } sg_config;
 
 /* One command-line override: key "update.learning_rate", value "0.05". */
@@ -129,7 +130,11 @@ SG_MUST_USE sg_status sg_config_parse(const char *text, size_t n_bytes, const ch
                                       const sg_config_override *overrides, size_t n_overrides, sg_config **config,
                                       sg_error *err);
 void sg_config_destroy(sg_config *config);
-/* Destroyed by sg_config_destroy, and independent of `from`. */
+/* For what is found wrong after loading: a message of CONFIG that begins with a key, or with one item of its list, as
+ * "model.layers[2]: ...", gets the place where that was given before it, "cluster.yaml:12:9: " or "--set KEY: ". Other
+ * messages stay. Returns status. */
+sg_status sg_config_locate(const sg_config *config, sg_status status, sg_error *err);
+/* Destroyed by sg_config_destroy, and independent of `from`; who gave the values is not copied. */
 sg_config *sg_config_copy(const sg_config *from);
 /* A copy of `from` with these keys changed, checked as a whole: what a running job can do with its hyper-parameters,
  * mode and rule.
@@ -137,7 +142,8 @@ sg_config *sg_config_copy(const sg_config *from);
 SG_MUST_USE sg_status sg_config_change(const sg_config *from, const sg_config_override *overrides, size_t n_overrides,
                                        sg_config **changed, sg_error *err);
 
-/* Writes the whole configuration, defaults filled in, as a cluster file that loads to the same. */
+/* Writes the whole configuration, defaults filled in, as a cluster file that loads to the same. What the model that is
+ * named does not use is a comment. */
 void sg_config_print(const sg_config *config, FILE *out);
 /* The same of the defaults, as they stand in the table of options. */
 void sg_config_print_presets(FILE *out);

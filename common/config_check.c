@@ -315,6 +315,24 @@ static sg_status check_data(const check *in)
     return check_data_files(in);
 }
 
+/* What another model than the one that is named would use would be left out in silence. */
+static sg_status check_model(const check *in)
+{
+    const char *name = in->config->model.name;
+    for (size_t i = 0; i < sg_config_option_count(); i++) {
+        const sg_config_option *option = sg_config_option_at(i);
+        if (!sg_config_place_is_given(&in->places[i]) || sg_config_option_is_used(option, name) ||
+            sg_config_value_is_none(in->config, option))
+            continue;
+        const size_t first = strcspn(option->models + 1, " ");
+        return sg_config_fault(&in->places[i], option->key, in->err,
+                               "is given, but model.name is %s, which has no such key: remove it, or set model.name to "
+                               "%.*s",
+                               name, (int)first, option->models + 1);
+    }
+    return SG_OK;
+}
+
 sg_status sg_config_check(const sg_config *config, const sg_config_place *places, sg_error *err)
 {
     check in = {.config = config, .places = places, .err = err};
@@ -323,6 +341,8 @@ sg_status sg_config_check(const sg_config *config, const sg_config_place *places
         status = check_addresses(&in);
     if (status == SG_OK)
         status = check_update(&in);
+    if (status == SG_OK)
+        status = check_model(&in);
     if (status == SG_OK)
         status = check_data(&in);
     if (status == SG_OK)

@@ -50,6 +50,7 @@ sg_config *sg_config_copy(const sg_config *from)
 {
     sg_config *copy = sg_xcalloc(1, sizeof *copy);
     *copy = *from;
+    copy->places = NULL;
     for (size_t i = 0; i < sg_config_option_count(); i++) {
         const sg_config_option *option = sg_config_option_at(i);
         own(option->type, (char *)copy + option->offset);

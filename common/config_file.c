@@ -10,15 +10,17 @@
 #include <libfyaml.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/config_syntax.h"
+#include "common/plain_file.h"
 #include "common/utf8.h"
 
 #define MAX_DEPTH 8
 
 typedef struct reader {
-    const char *name;
+    const char *name, *text;
+    size_t n_bytes;
     struct fy_diag *diag;
     struct fy_parser *parser;
 } reader;
@@ -65,7 +67,10 @@ static sg_status syntax_error(const reader *in, sg_error *err)
     const struct fy_diag_error *first = fy_diag_errors_iterate(in->diag, &position);
     if (first == NULL || first->msg == NULL || first->line < 0)
         return sg_error_set(err, SG_CONFIG, "%s: is not valid YAML", in->name);
-    return sg_error_set(err, SG_CONFIG, "%s:%d:%d: %s", in->name, first->line, first->column, first->msg);
+    char words[SG_CONFIG_SYNTAX_BYTES];
+    return sg_error_set(err, SG_CONFIG, "%s:%d:%d: %s", in->name, first->line, first->column,
+                        sg_config_syntax_explain(in->text, in->n_bytes, first->msg, (uint32_t)first->line,
+                                                 (uint32_t)first->column, words));
 }
 
 /* The next event, freed by fy_parser_event_free; NULL is a syntax error. */
@@ -232,7 +237,7 @@ sg_status sg_config_file_parse(const char *text, size_t n_bytes, const char *nam
     if (status != SG_OK || n_bytes == 0)
         return status;
     struct fy_diag_cfg silence = {.output_fn = stay_silent, .level = FYET_ERROR, .module_mask = ~0u};
-    reader in = {.name = name, .diag = fy_diag_create(&silence)};
+    reader in = {.name = name, .text = text, .n_bytes = n_bytes, .diag = fy_diag_create(&silence)};
     SG_ASSERT(in.diag != NULL);
     fy_diag_set_collect_errors(in.diag, true);
     in.parser =
@@ -281,19 +286,17 @@ static sg_status read_all(int fd, const char *path, char *text, size_t *n_bytes,
 
 sg_status sg_config_file_read(const char *path, char **text, size_t *n_bytes, sg_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return sg_error_set(err, errno == ENOENT || errno == ENOTDIR ? SG_NOT_FOUND : SG_CONFIG,
-                            "%s: cannot be opened: %s; wanted a cluster file", path, strerror(errno));
-    struct stat info;
-    sg_status status = SG_OK;
-    char *buffer = NULL;
-    if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode))
-        status = sg_error_set(err, SG_CONFIG, "%s: is a folder, wanted a cluster file", path);
-    if (status == SG_OK) {
-        buffer = sg_xcalloc(SG_CONFIG_FILE_BYTES + 1, 1);
-        status = read_all(fd, path, buffer, n_bytes, err);
-    }
+    int fd;
+    const int error = sg_plain_file_open(path, O_RDONLY, &fd);
+    if (error == EISDIR)
+        return sg_error_set(err, SG_CONFIG, "%s: is a folder, wanted a cluster file", path);
+    if (error == ENXIO)
+        return sg_error_set(err, SG_CONFIG, "%s: is not a plain file, wanted a cluster file", path);
+    if (error != 0)
+        return sg_error_set(err, error == ENOENT || error == ENOTDIR ? SG_NOT_FOUND : SG_CONFIG,
+                            "%s: cannot be opened: %s; wanted a cluster file", path, strerror(error));
+    char *buffer = sg_xcalloc(SG_CONFIG_FILE_BYTES + 1, 1);
+    const sg_status status = read_all(fd, path, buffer, n_bytes, err);
     close(fd);
     if (status != SG_OK) {
         free(buffer);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/nearest.h"
 #include "common/workers.h"
 
 #define AT(field)         .offset = offsetof(sg_config, field)
@@ -159,11 +160,11 @@ static const sg_config_option options[] = {
 
     {"model.name", SG_CONFIG_NAME, AT(model.name), "mlp", 1, 64, .shared = true,
      .help = "model that shardgrad-worker trains: mlp, lenet, resnet18, resnet50, or layers, those of model.layers"},
-    {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true,
+    {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true, .models = " mlp ",
      .help = "mlp: widths of the hidden layers"},
-    {"model.layers", SG_CONFIG_LINES, AT(model.layers), "[]", 1, 200, .shared = true,
+    {"model.layers", SG_CONFIG_LINES, AT(model.layers), "[]", 1, 200, .shared = true, .models = " layers ",
      .help = "of the model layers, from the input on; configs/README.md tells how"},
-    {"model.width", SG_CONFIG_COUNT, AT(model.width), "64", 1, 4096, .shared = true,
+    {"model.width", SG_CONFIG_COUNT, AT(model.width), "64", 1, 4096, .shared = true, .models = " resnet18 resnet50 ",
      .help = "of resnet18 and resnet50: channels of the first stage"},
 
     {"data.format", SG_CONFIG_CHOICE, AT(data.format), "idx", .choices = formats, .shared = true,
@@ -248,41 +249,20 @@ bool sg_config_option_is_section(const char *key)
     return false;
 }
 
+bool sg_config_option_is_used(const sg_config_option *option, const char *model)
+{
+    static const char *const built_in[] = {"mlp", "lenet", "resnet18", "resnet50", "layers"};
+    bool is_built_in = false;
+    for (size_t i = 0; i < SG_ARRAY_LEN(built_in); i++)
+        is_built_in = is_built_in || strcmp(built_in[i], model) == 0;
+    if (option->models == NULL || !is_built_in)
+        return true;
+    const size_t length = strlen(model);
+    const char *found = strstr(option->models, model);
+    return found != NULL && found[-1] == ' ' && found[length] == ' ';
+}
+
 /* --- what was meant? ----------------------------------------------------------------------------------------- */
-
-#define MAX_WORD 48u
-
-static size_t smallest(size_t a, size_t b, size_t c)
-{
-    size_t least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
-/* Edits (insert, remove, replace a letter) that make one word of the other; SIZE_MAX for words too long to bother. */
-static size_t distance(const char *a, size_t a_length, const char *b, size_t b_length)
-{
-    size_t row[MAX_WORD + 1];
-    if (a_length > MAX_WORD || b_length > MAX_WORD)
-        return SIZE_MAX;
-    for (size_t j = 0; j <= b_length; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_length; j++) {
-            size_t above = row[j];
-            row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return row[b_length];
-}
-
-/* Near is at most 2 edits, and not most of the word. */
-static bool is_near(size_t edits, size_t length)
-{
-    return edits <= 2 && edits * 2 <= length;
-}
 
 static const char *leaf_of(const char *key)
 {
@@ -290,22 +270,32 @@ static const char *leaf_of(const char *key)
     return dot != NULL ? dot + 1 : key;
 }
 
-/* How far `key` is from what it may have meant: below SIZE_MAX if it is near. A key that is near as a whole comes
- * before one that is near by its last word alone, which was then put into another section. */
+static bool in_same_section(const char *a, const char *b)
+{
+    const size_t length = (size_t)(leaf_of(a) - a);
+    return length == (size_t)(leaf_of(b) - b) && strncmp(a, b, length) == 0;
+}
+
+/* How far `key` is from what it may have meant; SG_NEAREST_NONE: too far. One that is near as a whole comes first, then
+ * one of the same section that begins so, then those of other sections, where the key was then put into a wrong one. */
 static size_t rank_candidate(const char *key, const char *candidate)
 {
-    size_t whole = distance(key, strlen(key), candidate, strlen(candidate));
-    if (is_near(whole, strlen(key)))
+    const size_t whole = sg_nearest_edits(key, candidate);
+    if (whole != SG_NEAREST_NONE)
         return whole;
-    const char *leaf = leaf_of(key), *candidate_leaf = leaf_of(candidate);
-    size_t end = distance(leaf, strlen(leaf), candidate_leaf, strlen(candidate_leaf));
-    return is_near(end, strlen(leaf)) ? MAX_WORD + end : SIZE_MAX;
+    const bool begins = sg_nearest_begins(leaf_of(key), leaf_of(candidate));
+    if (begins && in_same_section(key, candidate))
+        return SG_NEAREST_MAX_EDITS + 1;
+    const size_t leaf = sg_nearest_edits(leaf_of(key), leaf_of(candidate));
+    if (leaf != SG_NEAREST_NONE)
+        return SG_NEAREST_MAX_EDITS + 2 + leaf;
+    return begins ? 2 * SG_NEAREST_MAX_EDITS + 3 : SG_NEAREST_NONE;
 }
 
 const char *sg_config_option_nearest(const char *key)
 {
     const char *best = NULL;
-    size_t best_rank = SIZE_MAX;
+    size_t best_rank = SG_NEAREST_NONE;
     for (size_t i = 0; i < SG_ARRAY_LEN(options) + SG_ARRAY_LEN(sections); i++) {
         const char *candidate = i < SG_ARRAY_LEN(options) ? options[i].key : sections[i - SG_ARRAY_LEN(options)];
         size_t rank = rank_candidate(key, candidate);
@@ -319,16 +309,10 @@ const char *sg_config_option_nearest(const char *key)
 
 const char *sg_config_choice_nearest(const sg_config_choice *choices, const char *name)
 {
-    const char *best = NULL;
-    size_t best_edits = SIZE_MAX;
-    for (; choices->name != NULL; choices++) {
-        size_t edits = distance(name, strlen(name), choices->name, strlen(choices->name));
-        if (is_near(edits, strlen(name)) && edits < best_edits) {
-            best = choices->name;
-            best_edits = edits;
-        }
-    }
-    return best;
+    sg_nearest nearest = {.word = name};
+    for (; choices->name != NULL; choices++)
+        sg_nearest_try(&nearest, choices->name);
+    return nearest.best;
 }
 
 static const char *choice_name(const sg_config_choice *choices, int value)

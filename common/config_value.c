@@ -17,19 +17,6 @@ static void *field_of(const sg_config *config, const sg_config_option *option)
 
 /* --- faults --------------------------------------------------------------------------------------------------- */
 
-sg_status sg_config_fault(const sg_config_place *place, const char *key, sg_error *err, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    sg_status status = sg_error_set_v(err, SG_CONFIG, format, args);
-    va_end(args);
-    if (place->source != NULL)
-        return sg_error_prefix(err, status, "%s", place->source);
-    if (place->line == 0)
-        return sg_error_prefix(err, status, "%s: %s", place->name, key);
-    return sg_error_prefix(err, status, "%s:%u:%u: %s", place->name, place->line, place->column, key);
-}
-
 static const char *describe(const sg_config_node *node, char out[FOUND_BYTES])
 {
     if (node->kind == SG_CONFIG_MAP)
@@ -307,6 +294,13 @@ void sg_config_value_free(sg_config *config, const sg_config_option *option)
         free_strings(field);
     else if (option->type == SG_CONFIG_COUNTS)
         free(((sg_config_numbers *)field)->items);
+}
+
+bool sg_config_value_is_none(const sg_config *config, const sg_config_option *option)
+{
+    const void *field = field_of(config, option);
+    return (option->type == SG_CONFIG_COUNTS && ((const sg_config_numbers *)field)->n == 0) ||
+           (option->type == SG_CONFIG_LINES && ((const sg_config_strings *)field)->n == 0);
 }
 
 static void print_strings(const sg_config_strings *list, FILE *out)

@@ -5,25 +5,16 @@
 
 #include <stdio.h>
 
-#include "common/config_file.h"
-#include "common/config_options.h"
-
-/* Who gave a value: the command line (source), a place in the file (line), or nobody, so that it is the default. */
-typedef struct sg_config_place {
-    const char *name;   /* of the file; "defaults" without one */
-    const char *source; /* "--set update.mode"; NULL: the file */
-    uint32_t line, column;
-} sg_config_place;
-
-/* Fills err with "file:line:column: key: ..." or "--set key: ..."; returns CONFIG. */
-SG_MUST_USE sg_status sg_config_fault(const sg_config_place *place, const char *key, sg_error *err, const char *format,
-                                      ...) SG_PRINTF(4, 5);
+#include "common/config_place.h"
 
 /* Checks the node against the option's type and bounds and writes the field, freeing what was there. On failure the
  * field is as it was. place says who wrote the node; its line and column are those of the node. */
 SG_MUST_USE sg_status sg_config_value_set(sg_config *config, const sg_config_option *option, const sg_config_node *node,
                                           const sg_config_place *place, sg_error *err);
 void sg_config_value_free(sg_config *config, const sg_config_option *option);
+
+/* An empty list, which says that there is none. */
+bool sg_config_value_is_none(const sg_config *config, const sg_config_option *option);
 
 /* Writes the value as it would stand in a file: the one canonical form. */
 void sg_config_value_print(const sg_config *config, const sg_config_option *option, FILE *out);

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/plain_file.h"
+
 /* --- the machine's own -------------------------------------------------------------------------------------------- */
 
 static int result_of(int returned)
@@ -21,19 +23,7 @@ static int result_of(int returned)
 static int posix_open(void *user, const char *path, sg_disk_open how, int *file)
 {
     (void)user;
-    int flags = how == SG_DISK_READ ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC;
-    *file = open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666); /* a plain file does not care; a FIFO would wait */
-    if (*file < 0)
-        return errno;
-    struct stat info;
-    int error = 0;
-    if (fstat(*file, &info) != 0)
-        error = errno;
-    else if (!S_ISREG(info.st_mode))
-        error = S_ISDIR(info.st_mode) ? EISDIR : ENXIO;
-    if (error != 0)
-        close(*file);
-    return error;
+    return sg_plain_file_open(path, how == SG_DISK_READ ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC, file);
 }
 
 static int posix_size(void *user, int file, uint64_t *n_bytes)

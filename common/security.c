@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/plain_file.h"
+
 /* Longer than any line that is right: what does not fit is an error, not memory. */
 #define LINE_BYTES 512
 
@@ -40,21 +42,19 @@ sg_role sg_security_role_of(const sg_security *security, const char *secret, siz
     return found;
 }
 
-/* Waits for nobody: a FIFO would, past every time limit. */
 static FILE *open_plain(const char *key, const char *path, sg_error *err)
 {
-    struct stat about = {0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const bool is_found = fd >= 0 && fstat(fd, &about) == 0;
-    FILE *file = is_found && S_ISREG(about.st_mode) ? fdopen(fd, "r") : NULL;
-    if (file != NULL)
+    int fd;
+    const int error = sg_plain_file_open(path, O_RDONLY, &fd);
+    if (error == 0) {
+        FILE *file = fdopen(fd, "r");
+        SG_ASSERT(file != NULL);
         return file;
-    if (is_found && !S_ISREG(about.st_mode))
+    }
+    if (error == EISDIR || error == ENXIO)
         (void)!sg_error_set(err, SG_NOT_FOUND, "%s: %s is not a plain file: name one", key, path);
     else
-        (void)!sg_error_set(err, SG_NOT_FOUND, "%s: cannot open %s: %s", key, path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
+        (void)!sg_error_set(err, SG_NOT_FOUND, "%s: cannot open %s: %s", key, path, strerror(error));
     return NULL;
 }
 

@@ -53,7 +53,7 @@ const char config_everything[] =
     "restore: 1200\n"
     "restarts: 4\n"
     "model:\n"
-    "  name: mlp\n"
+    "  name: own\n" /* one that is built in does not use all */
     "  hidden: []\n"
     "  layers: [\"conv2d 4 window 3\", flatten, dense 10, '12']\n"
     "  width: 24\n"

@@ -433,3 +433,60 @@ Test(config, the_example_files_load)
         sg_config_destroy(config);
     }
 }
+
+static sg_config *with_model(const char *text, const char *name)
+{
+    sg_config *config = NULL;
+    sg_error err = {0};
+    const sg_config_override override = {.key = "model.name", .value = name, .source = "--set model.name"};
+    cr_assert_eq(sg_config_parse(text, strlen(text), "c.yaml", &override, 1, &config, &err), SG_OK, "%s", err.message);
+    return config;
+}
+
+Test(config, another_model_on_the_command_line_does_without_what_the_file_says_for_its_own)
+{
+    sg_config *config = with_model("model: {name: mlp, hidden: [7]}\n", "lenet");
+    cr_assert_eq(config->model.hidden.n, 2u, "as if the file had not said it");
+    char *printed = NULL;
+    size_t n_bytes = 0;
+    FILE *out = open_memstream(&printed, &n_bytes);
+    sg_config_print(config, out);
+    fclose(out);
+    cr_assert_not_null(strstr(printed, "  name: lenet\n  # hidden: [512, 512]\n  # layers: []\n  # width: 64\n"), "%s",
+                       printed);
+    sg_config_destroy(config_parsed(printed));
+    free(printed);
+    sg_config_destroy(config);
+    config = with_model("model: {name: lenet}\n", "mlp");
+    cr_assert_eq(config->model.hidden.n, 2u);
+    sg_config_destroy(config);
+}
+
+static void expect_located(const sg_config *config, sg_status status, const char *message, const char *wanted)
+{
+    sg_error err = {0};
+    cr_assert_eq(sg_config_locate(config, sg_error_set(&err, status, "%s", message), &err), status);
+    cr_assert_str_eq(err.message, wanted);
+}
+
+Test(config, what_is_found_wrong_after_loading_is_told_with_its_place)
+{
+    const char *text =
+        "seed: 1\nmodel:\n  name: layers\n  layers:\n    - flatten\n    - dense 10\ndata: {classes: 2}\n";
+    const sg_config_override override = {.key = "data.crop", .value = "3", .source = "--set data.crop"};
+    sg_config *config = NULL, *copy;
+    cr_assert_eq(sg_config_parse(text, strlen(text), "c.yaml", &override, 1, &config, NULL), SG_OK);
+    expect_located(config, SG_CONFIG, "model.layers[1]: no", "c.yaml:6:7: model.layers[1]: no");
+    expect_located(config, SG_CONFIG, "model.layers[7]: no", "c.yaml:5:5: model.layers[7]: no");
+    expect_located(config, SG_CONFIG, "model.layers: no", "c.yaml:5:5: model.layers: no");
+    expect_located(config, SG_CONFIG, "data.classes is 2", "c.yaml:7:17: data.classes is 2");
+    expect_located(config, SG_CONFIG, "data.crop: is large", "--set data.crop: is large");
+    expect_located(config, SG_CONFIG, "data.crop is large", "--set data.crop: data.crop is large");
+    expect_located(config, SG_CONFIG, "workers: no", "c.yaml: workers: no");
+    expect_located(config, SG_CONFIG, "data.csv:3: no", "data.csv:3: no");
+    expect_located(config, SG_DATA, "seed: no", "seed: no");
+    copy = sg_config_copy(config);
+    expect_located(copy, SG_CONFIG, "seed: no", "seed: no");
+    sg_config_destroy(copy);
+    sg_config_destroy(config);
+}

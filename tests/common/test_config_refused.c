@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "config_fixture.h"
@@ -45,6 +46,12 @@ Test(config_refused, a_key_that_is_none_is_refused_with_what_was_perhaps_meant)
          "c.yaml:1:1: update.mode: belongs into a map: write 'update:' and below it, indented, 'mode: ...'"},
         {"update: {momentum: 0.9, momemtum: 0.8}\n",
          "c.yaml:1:25: update.momemtum: is not a key (did you mean update.momentum?)"},
+        {"update: {clip: 1}\n", "c.yaml:1:10: update.clip: is not a key (did you mean update.clip_global_norm?)"},
+        {"update: {flip: true}\n", "c.yaml:1:10: update.flip: is not a key (did you mean data.flip?)"},
+        {"train: {test_every: 5}\n",
+         "c.yaml:1:9: train.test_every: is not a key (did you mean train.test_every_steps?)"},
+        {"lease: 5\n", "c.yaml:1:1: lease: is not a key (did you mean lease_ms?)"},
+        {"test_every: 5\n", "c.yaml:1:1: test_every: is not a key (did you mean train.test_every_steps?)"},
     };
     refuse_all(rows, SG_ARRAY_LEN(rows));
 }
@@ -277,8 +284,7 @@ Test(config_refused, what_is_no_cluster_file_is_refused)
         {"[1]\n", "c.yaml:1:1: found a list, wanted lines of key: value"},
         {"\tworkers: 1\n", "c.yaml:1:1: found a tab, wanted spaces"},
         {"update:\n  mode: sync\n  \trule: sgd\n", "c.yaml:3:3: found a tab, wanted spaces"},
-        {"workers: 1\nps: [a:1\nseed: 2\n", "c.yaml:"},
-        {"run_dir: \"x\n", "c.yaml:1:11: double-quoted scalar without closing quote"},
+        {"run_dir: \"x\n", "c.yaml:1:11: found no \" at the end of a text that begins with one"},
         {"a: b: c\n", "c.yaml:1:5: "},
         {"workers: *x\n", "c.yaml:1:10: found an alias (*)"},
         {"workers: &x 2\n", "c.yaml:1:13: found an anchor (&)"},
@@ -292,6 +298,73 @@ Test(config_refused, what_is_no_cluster_file_is_refused)
     };
     refuse_all(rows, SG_ARRAY_LEN(rows));
     refuse("seed: 1\n\0", 9, "c.yaml:2:1: found byte 0x00, wanted a text file in UTF-8");
+}
+
+Test(config_refused, a_bracket_or_a_quote_that_is_not_closed_is_told_with_the_place_where_it_was_opened)
+{
+    static const wrong rows[] = {
+        {"workers: 1\nps: [a:1\nseed: 2\n",
+         "c.yaml:4:1: wanted a comma or ']': the '[' in line 2, column 5 is not closed"},
+        {"ps: [a:1\n", "c.yaml:2:1: wanted a comma or ']': the '[' in line 1, column 5 is not closed"},
+        {"update: {mode: sync\nworkers: 2\n",
+         "c.yaml:2:8: wanted a comma or '}': the '{' in line 1, column 9 is not closed"},
+        {"ps: [a:1}\n", "c.yaml:1:9: found '}', wanted a comma or ']': the '[' in line 1, column 5 is not closed"},
+        {"update: {mode: sync]\n",
+         "c.yaml:1:20: found ']', wanted a comma or '}': the '{' in line 1, column 9 is not closed"},
+        {"data: {train: [a.csv, b.csv}\n",
+         "c.yaml:1:28: found '}', wanted a comma or ']': the '[' in line 1, column 15 is not closed"},
+        {"model:\n  layers: [dense 10, # ] of\n    '[', \"]\"\ndata:\n  classes: 10\n",
+         "c.yaml:4:1: wanted a comma or ']': the '[' in line 2, column 11 is not closed"},
+        {"update: {mode: sync rule: sgd}\n", "c.yaml:1:25: wanted a comma or '}': the '{' in line 1, column 9"},
+        {"ps: [a:1]]\n", "c.yaml:1:10: found ']' without a '[' before it"},
+        {"workers: 2\n}\n", "c.yaml:2:1: found '}' without a '{' before it"},
+        {"run_dir: \"x\nseed: 1\n", "c.yaml:1:10: found no \" at the end of a text that begins with one"},
+        {"run_dir: 'x\nseed: 1\n", "c.yaml:1:10: found no ' at the end of a text that begins with one"},
+    };
+    refuse_all(rows, SG_ARRAY_LEN(rows));
+}
+
+Test(config_refused, what_is_no_yaml_is_told_with_what_was_wanted)
+{
+    static const wrong rows[] = {
+        {"update: mode: sync\n",
+         "c.yaml:1:13: found a second ': ' in one line: a map begins on the next line, indented"},
+        {"ps: - a:1\n",
+         "c.yaml:1:5: found a '-' behind a key: a list begins on the next line, or is written [this, that]"},
+        {"workers:2\nseed: 1\n",
+         "c.yaml:1:1: found a text that goes on in the next line, wanted key: value, with a space"},
+        {"seed: 1\nworkers 2\nlinger: true\n", "c.yaml:2:1: found a line without ': ', wanted key: value"},
+        {"seed: 1\nworkers 2\n", "c.yaml:2:1: found what belongs to no key, wanted lines of key: value"},
+        {"update:\n    mode: sync\n  rule: sgd\n", "c.yaml:3:3: wrong indentation: the keys of one map"},
+        {"ps:\n  - a:1\n - b:1\n", "c.yaml:3:2: wrong indentation: the keys of one map, or the '-' of one list"},
+        {"ps: [a:1, , b:1]\n", "c.yaml:1:11: found a comma, wanted a value before it"},
+        {"update: {mode: sync,, rule: sgd}\n", "c.yaml:1:21: wanted a value here"},
+        {"run_dir: @x\n", "c.yaml:1:10: found a text that begins with a sign of YAML: put it in quotes"},
+        {"run_dir: \"x\" y\n", "c.yaml:1:14: found more behind a text in quotes, wanted the next line"},
+    };
+    refuse_all(rows, SG_ARRAY_LEN(rows));
+}
+
+Test(config_refused, what_another_model_would_use_is_refused)
+{
+    static const wrong rows[] = {
+        {"model:\n  name: layers\n  hidden: [512, 512]\n  layers: [dense 10]\n",
+         "c.yaml:3:11: model.hidden: is given, but model.name is layers, which has no such key: remove it, or set "
+         "model.name to mlp"},
+        {"model: {name: lenet, hidden: [4]}\n", "c.yaml:1:30: model.hidden: is given, but model.name is lenet"},
+        {"model: {name: lenet, width: 64}\n",
+         "c.yaml:1:29: model.width: is given, but model.name is lenet, which has no such key: remove it, or set "
+         "model.name to resnet18"},
+        {"model: {layers: [dense 10]}\n", "c.yaml:1:17: model.layers: is given, but model.name is mlp, which has no "
+                                          "such key: remove it, or set model.name "
+                                          "to layers"},
+        {"model: {name: resnet50, layers: [dense 10]}\n",
+         "c.yaml:1:33: model.layers: is given, but model.name is resnet50"},
+    };
+    refuse_all(rows, SG_ARRAY_LEN(rows));
+    sg_config_destroy(config_parsed("model: {name: lenet, hidden: [], layers: []}\n")); /* none is none */
+    sg_config_destroy(config_parsed("model: {name: resnet18, width: 16}\n"));
+    sg_config_destroy(config_parsed("model: {name: own, width: 16, hidden: [4], layers: [any]}\n"));
 }
 
 /* The text has no NUL behind it: AddressSanitizer sees who reads on. */
@@ -342,11 +415,14 @@ Test(config_refused, a_file_that_is_missing_or_cannot_be_one_is_refused)
     refuse_path("/tmp/shardgrad-test-no-such-file", SG_NOT_FOUND, "No such file");
     refuse_path("/dev/null/x", SG_NOT_FOUND, "Not a directory");
     refuse_path("/tmp", SG_CONFIG, "is a folder, wanted a cluster file");
-    refuse_path("/dev/zero", SG_CONFIG, "is larger than 1048576 bytes");
-    refuse_path("/dev/null", SG_CONFIG, "is empty");
+    refuse_path("/dev/zero", SG_CONFIG, "is not a plain file, wanted a cluster file");
+    refuse_path("/dev/null", SG_CONFIG, "is not a plain file");
     char *large = temporary_file(100u << 20, NULL), *binary = temporary_file(1000, NULL);
     refuse_path(large, SG_CONFIG, "is larger than 1048576 bytes");
     refuse_path(binary, SG_CONFIG, "found byte 0x00");
+    unlink(large);
+    cr_assert_eq(mkfifo(large, 0600), 0);
+    refuse_path(large, SG_CONFIG, "is not a plain file, wanted a cluster file"); /* and nobody waits for a writer */
     unlink(large);
     unlink(binary);
     free(large);

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/plain_file.h"
+
 #define READ_BYTES (1U << 20)
 /* Deflate makes at most 1032 bytes of one, so a header that promises more than this many per byte of file lies. */
 #define MAX_EXPANSION ((uint64_t)1032)
@@ -34,17 +36,16 @@ static sg_status open_failed(const char *path, int error, sg_error *err)
 sg_status sg_data_file_open(const char *path, sg_data_file *f, sg_error *err)
 {
     *f = (sg_data_file){.path = path};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a plain file does not care; a FIFO would wait */
-    if (fd < 0)
-        return open_failed(path, errno, err);
+    int fd;
+    const int error = sg_plain_file_open(path, O_RDONLY, &fd);
+    if (error == ENXIO)
+        return sg_error_set(err, SG_DATA, "%s: is not a plain file", path);
+    if (error != 0)
+        return open_failed(path, error, err);
     struct stat about;
     sg_status status = SG_OK;
     if (fstat(fd, &about) != 0)
         status = open_failed(path, errno, err);
-    else if (S_ISDIR(about.st_mode))
-        status = open_failed(path, EISDIR, err);
-    else if (!S_ISREG(about.st_mode))
-        status = sg_error_set(err, SG_DATA, "%s: is not a plain file", path);
     else if ((f->file = gzdopen(fd, "rb")) == NULL)
         status = open_failed(path, ENOMEM, err);
     if (status != SG_OK) {

@@ -1,0 +1,57 @@
+/* common/nearest.c - see nearest.h. */
+#include "common/nearest.h"
+
+#include <string.h>
+
+#define MAX_WORD   48u
+#define MIN_BEGINS 3u
+
+static size_t smallest(size_t a, size_t b, size_t c)
+{
+    size_t least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* Edits (insert, remove, replace a letter) that make one word of the other; NONE for words too long to bother. */
+static size_t distance(const char *a, size_t a_length, const char *b, size_t b_length)
+{
+    size_t row[MAX_WORD + 1];
+    if (a_length > MAX_WORD || b_length > MAX_WORD)
+        return SG_NEAREST_NONE;
+    for (size_t j = 0; j <= b_length; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t above = row[j];
+            row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[b_length];
+}
+
+size_t sg_nearest_edits(const char *word, const char *candidate)
+{
+    const size_t length = strlen(word);
+    const size_t edits = distance(word, length, candidate, strlen(candidate));
+    return edits <= SG_NEAREST_MAX_EDITS && edits * 2 <= length ? edits : SG_NEAREST_NONE;
+}
+
+bool sg_nearest_begins(const char *word, const char *candidate)
+{
+    const size_t length = strlen(word);
+    return length >= MIN_BEGINS && strncmp(word, candidate, length) == 0;
+}
+
+void sg_nearest_try(sg_nearest *n, const char *candidate)
+{
+    size_t rank = sg_nearest_edits(n->word, candidate);
+    if (rank == SG_NEAREST_NONE && sg_nearest_begins(n->word, candidate))
+        rank = SG_NEAREST_MAX_EDITS + 1;
+    if (rank != SG_NEAREST_NONE && (n->best == NULL || rank < n->rank)) {
+        n->best = candidate;
+        n->rank = rank;
+    }
+}
