@@ -88,7 +88,9 @@ typedef struct sim_change {
     sg_mode mode;
     uint64_t staleness; /* of ssp */
     uint32_t backup;    /* of sync */
-    bool rule;
+    bool names_rule, names_clip;
+    sg_rule rule;
+    float clip;
     bool sent, answered; /* so: */
     sg_status status;
     bool over; /* by a coordinator whose job had ended */
@@ -279,12 +281,14 @@ struct sim {
     sg_checkpoint_record record, recording; /* the newest, and that under way: what they say of changes */
     uint64_t pending_number;
     sg_checkpoint_manifest *pending_manifest;
-    uint64_t generation;          /* that the oracle looks at: the newest that is recorded */
-    bool was_sync;                /* some generation, at any time */
-    sg_mode settled_mode;         /* of the newest generation; at first that of the file */
-    uint32_t n_promised, n_saved; /* sets and saves that the coordinator answered */
-    uint32_t n_changed;           /* generations that began with a change */
-    uint32_t n_to_recover;        /* ps that are to be started anew */
+    uint64_t generation;  /* that the oracle looks at: the newest that is recorded */
+    bool was_sync;        /* some generation, at any time */
+    sg_mode settled_mode; /* of the newest generation; at first those of the file */
+    sg_rule settled_rule;
+    uint32_t n_promised, n_saved;      /* sets and saves that the coordinator answered */
+    uint32_t n_changed;                /* generations that began with a change, */
+    uint32_t n_to_norms, n_from_norms; /* to, or from, a rule that takes norms */
+    uint32_t n_to_recover;             /* ps that are to be started anew */
     uint32_t n_sets;
     uint32_t n_normed; /* versions whose update took norms, and that were worked out */
     bool failed;
@@ -338,6 +342,8 @@ void sim_change_answered(sim *s, const sim_call *call, sg_status status, const c
                          const ProtobufCMessage *reply);
 /* A generation is recorded because of one, from this set. */
 void sim_change_begins(sim *s, const sg_checkpoint_manifest *manifest, const sim_set *set);
+/* A ps was told to clip at this norm. */
+void sim_change_clips(sim *s, float clip);
 /* The coordinator has entered one, with this configuration. */
 void sim_change_entered(sim *s, const sg_config *config);
 void sim_change_judge(sim *s);

@@ -6,13 +6,37 @@
 
 #include "common/status.h"
 #include "common/wire.h"
+#include "kernels/update_norms.h"
 #include "tests/sim/sim.h"
 
 #define ANSWER_MS   2000u
 #define RETRY_MS    50u
 #define PATIENCE_MS 60000u
+#define OWN_SEED    UINT64_C(0x2fa5e52fa5e52fa5)
 
 /* --- what a seed means ------------------------------------------------------------------------------------------ */
+
+/* In sync, one that takes norms. Where a job has any at any time every change says all that there is of rules: async
+ * knows no norms. From numbers of its own, so that the rest of a history does not depend on it. */
+static void choose_norms(sim *s)
+{
+    sg_seed seed = {.first = s->seed_number, .state = s->seed_number ^ OWN_SEED};
+    sim_scenario *scenario = &s->scenario;
+    bool any = scenario->clip > 0 || scenario->rule != SG_RULE_SGD;
+    for (uint32_t i = 0; i < scenario->n_changes; i++) {
+        sim_change *change = &scenario->changes[i];
+        const uint64_t what = sg_seed_below(&seed, 10);
+        if (change->mode != SG_MODE_SYNC)
+            continue;
+        if (what < 4)
+            change->rule = what < 2 ? SG_RULE_LARS : SG_RULE_LAMB;
+        if (what < 6 && change->rule != SG_RULE_LAMB && sg_seed_below(&seed, 2) == 0)
+            change->clip = 1000 + 1000 * (float)i;
+        any = any || change->clip > 0 || sg_update_scales_variables(change->rule);
+    }
+    for (uint32_t i = 0; i < scenario->n_changes && any; i++)
+        scenario->changes[i].names_rule = scenario->changes[i].names_clip = true;
+}
 
 void sim_change_choose(sim *s)
 {
@@ -20,13 +44,17 @@ void sim_change_choose(sim *s)
     if (!scenario->saves || !sim_chance(s, 400))
         return;
     scenario->n_changes = 1 + sim_chance(s, 300);
-    for (uint32_t i = 0; i < scenario->n_changes; i++)
+    for (uint32_t i = 0; i < scenario->n_changes; i++) {
         scenario->changes[i] = (sim_change){.at_ms = sim_below(s, 2500),
                                             .request = 1 + i,
                                             .mode = (sg_mode)(SG_MODE_SYNC + sim_below(s, 3)),
                                             .staleness = sim_below(s, 4),
                                             .backup = (uint32_t)sim_below(s, 2),
-                                            .rule = sim_chance(s, 300)};
+                                            .names_rule = sim_chance(s, 300)};
+        /* Without a momentum it does what sgd does. */
+        scenario->changes[i].rule = scenario->changes[i].names_rule ? SG_RULE_MOMENTUM : SG_RULE_SGD;
+    }
+    choose_norms(s);
 }
 
 /* Of what the oracle knows: what the coordinator does not do it must refuse. */
@@ -52,14 +80,16 @@ static void on_change(sim *s, const sim_event *event)
 {
     static const char *const modes[] = {[SG_MODE_SYNC] = "sync", [SG_MODE_ASYNC] = "async", [SG_MODE_SSP] = "ssp"};
     sim_change *change = event->subject;
-    Shardgrad__V1__Setting items[4], *list[4];
+    Shardgrad__V1__Setting items[5], *list[5];
     Shardgrad__V1__SetRequest request = SHARDGRAD__V1__SET_REQUEST__INIT;
-    char staleness[8], backup[8];
+    char staleness[8], backup[8], momentum[16], clip[16];
     if (s->job_ended || (change->sent && s->now_ms > change->at_ms + PATIENCE_MS))
         return;
     change->sent = true;
     snprintf(staleness, sizeof staleness, "%" PRIu64, change->staleness);
     snprintf(backup, sizeof backup, "%" PRIu32, change->backup);
+    snprintf(momentum, sizeof momentum, "%g", change->rule == SG_RULE_LARS ? (double)SIM_MOMENTUM : 0);
+    snprintf(clip, sizeof clip, "%.0f", (double)change->clip);
     request.request = change->request;
     request.settings = list;
     add(&request, &items[0], "update.mode", modes[change->mode]);
@@ -67,10 +97,12 @@ static void on_change(sim *s, const sim_event *event)
         add(&request, &items[1], "update.staleness", staleness);
     if (change->mode == SG_MODE_SYNC)
         add(&request, &items[1], "update.backup_workers", backup);
-    if (change->rule) { /* with which it does what sgd does */
-        add(&request, &items[2], "update.rule", "momentum");
-        add(&request, &items[3], "update.momentum", "0");
+    if (change->names_rule) {
+        add(&request, &items[2], "update.rule", sg_rule_name(change->rule));
+        add(&request, &items[3], "update.momentum", momentum);
     }
+    if (change->names_clip)
+        add(&request, &items[4], "update.clip_global_norm", clip);
     sim_call call = {.sender = SIM_FROM_ADMIN,
                      .from = (uint32_t)(change - s->scenario.changes),
                      .to_coordinator = true,
@@ -134,25 +166,43 @@ void sim_change_begins(sim *s, const sg_checkpoint_manifest *manifest, const sim
         check_kept(s, slice, manifest, set);
 }
 
-static bool is_asked_for(const sim *s, sg_mode mode)
+static bool is_asked_for(const sim *s, sg_mode mode, sg_rule rule)
 {
     for (uint32_t i = 0; i < s->scenario.n_changes; i++) {
         const sim_change *change = &s->scenario.changes[i];
-        if (change->sent && !change->answered && change->mode == mode)
+        const sg_rule its = change->names_rule ? change->rule : s->settled_rule;
+        if (change->sent && !change->answered && change->mode == mode && its == rule)
             return true;
     }
-    return mode == s->settled_mode;
+    return mode == s->settled_mode && rule == s->settled_rule;
+}
+
+void sim_change_clips(sim *s, float clip)
+{
+    const float file = (float)s->config->update.clip_global_norm;
+    bool asked = memcmp(&file, &clip, sizeof clip) == 0;
+    for (uint32_t i = 0; i < s->scenario.n_changes; i++) {
+        const sim_change *change = &s->scenario.changes[i];
+        asked = asked || (change->sent && change->names_clip && memcmp(&change->clip, &clip, sizeof clip) == 0);
+    }
+    if (!asked)
+        sim_fail(s, "a ps is to clip at norm %g, which nobody asked for", (double)clip);
 }
 
 void sim_change_entered(sim *s, const sg_config *config)
 {
     sim_scenario *scenario = &s->scenario;
     const sg_mode mode = config->update.mode;
-    if (!is_asked_for(s, mode))
-        sim_fail(s, "generation %" PRIu64 " has mode %s, which nobody asked for", s->generation, sg_mode_name(mode));
+    if (!is_asked_for(s, mode, config->update.rule))
+        sim_fail(s, "generation %" PRIu64 " has mode %s and rule %s, which nobody asked for", s->generation,
+                 sg_mode_name(mode), sg_rule_name(config->update.rule));
+    if (config->update.rule != s->settled_rule) {
+        s->n_to_norms += sg_update_scales_variables(config->update.rule);
+        s->n_from_norms += sg_update_scales_variables(s->settled_rule);
+    }
     s->was_sync = s->was_sync || mode == SG_MODE_SYNC;
     s->settled_mode = mode; /* whether its change was answered or not */
-    scenario->rule = config->update.rule;
+    scenario->rule = s->settled_rule = config->update.rule;
     scenario->async = mode != SG_MODE_SYNC;
     scenario->ssp = mode == SG_MODE_SSP;
     scenario->staleness = scenario->ssp ? config->update.staleness : 0;

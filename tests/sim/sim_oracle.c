@@ -137,6 +137,7 @@ static void told_hyper(sim *s, uint64_t by_life, const Shardgrad__V1__Hyper *hyp
         sim_fail(s, "set %" PRIu64 " of hyper-parameters is out of bounds", hyper->number);
     else
         s->hypers.sets[hyper->number - 1] = *hyper;
+    sim_change_clips(s, hyper->clip_global_norm);
 }
 
 void sim_oracle_ordered(sim *s, uint32_t ps, uint64_t by_life, const Shardgrad__V1__OrderRequest *order)

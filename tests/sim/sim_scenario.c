@@ -85,7 +85,7 @@ static void choose_saves(sim *s)
 static void choose_norms(sim *s)
 {
     sim_scenario *scenario = &s->scenario;
-    const bool may = !scenario->async && scenario->n_changes == 0;
+    const bool may = !scenario->async;
     scenario->rule = may && s->seed_number % 7 == 2   ? SG_RULE_LARS
                      : may && s->seed_number % 7 == 5 ? SG_RULE_LAMB
                                                       : SG_RULE_SGD;
@@ -185,12 +185,13 @@ void sim_scenario_choose(sim *s)
     for (uint32_t i = 0; i < scenario->n_faults; i++)
         scenario->faults[i] = choose_fault(s);
     choose_saves(s);
-    sim_change_choose(s);
     choose_norms(s);
+    sim_change_choose(s);
     scenario->narrow = s->seed_number % 6 == 4;
     sim_ask_choose(s);
     choose_config(s);
     s->settled_mode = s->config->update.mode;
+    s->settled_rule = s->config->update.rule;
     s->was_sync = s->settled_mode == SG_MODE_SYNC;
     schedule(s);
 }

@@ -23,11 +23,12 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
 /* What the seeds of a share came to, so that nobody is content with clusters to which nothing happened. */
 typedef struct tally {
     uint32_t ended_well, failed, n_sets;
-    uint32_t faults[SIM_N_FAULTS]; /* that happened, by kind */
-    uint64_t refused;              /* pushes for which there was no room */
-    uint64_t n_changed;            /* generations that began with another mode or rule */
-    uint64_t n_normed, n_narrow;   /* versions that took norms; seeds whose gradients travel as bfloat16 */
-    uint64_t n_promised, n_saved;  /* sets of a learning rate, and checkpoints, that were answered */
+    uint32_t faults[SIM_N_FAULTS];     /* that happened, by kind */
+    uint64_t refused;                  /* pushes for which there was no room */
+    uint64_t n_changed;                /* generations that began with another mode or rule, */
+    uint64_t n_to_norms, n_from_norms; /* to, or from, one that takes norms */
+    uint64_t n_normed, n_narrow;       /* versions that took norms; seeds whose gradients travel as bfloat16 */
+    uint64_t n_promised, n_saved;      /* sets of a learning rate, and checkpoints, that were answered */
 } tally;
 
 static void count(const sim *s, tally *t)
@@ -35,6 +36,8 @@ static void count(const sim *s, tally *t)
     t->ended_well += s->job_ended && s->job_status == SG_OK;
     t->n_sets += s->n_sets;
     t->n_changed += s->n_changed;
+    t->n_to_norms += s->n_to_norms;
+    t->n_from_norms += s->n_from_norms;
     t->n_normed += s->n_normed;
     t->n_narrow += s->scenario.narrow;
     t->n_promised += s->n_promised;
@@ -85,6 +88,8 @@ ParameterizedTest(const uint32_t *share, sim, whatever_is_lost_repeated_late_or_
     cr_assert_gt(t.refused, n_seeds / 10, "pushes found room too often");
     cr_assert_gt(t.n_sets, n_seeds, "checkpoints that were complete");
     cr_assert_gt(t.n_changed, n_seeds / 100, "generations of another mode or rule");
+    cr_assert_gt(t.n_to_norms, n_seeds / 1000, "generations that began to take norms");
+    cr_assert_gt(t.n_from_norms, n_seeds / 1000, "generations that took norms no longer");
     cr_assert_gt(t.n_normed, n_seeds, "versions whose update took norms");
     cr_assert_gt(t.n_narrow, n_seeds / 10, "seeds whose gradients travel as bfloat16");
     cr_assert_gt(t.n_promised, n_seeds / 10, "learning rates that were set");
