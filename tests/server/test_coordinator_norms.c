@@ -18,7 +18,7 @@ static const Shardgrad__V1__NormsResponse *answered(const rig_call *call)
 /* incarnation: [2], 0-terminated. */
 static void start(rig *r, const char *rule, uint64_t *incarnation)
 {
-    const char *const settings[] = {rig_two_ps[0], rule, NULL};
+    const char *const settings[] = {rig_two_ps[0], "slice_bytes=1MiB", rule, NULL};
     rig_init(r, settings);
     incarnation[1] = 0;
     rig_start(r, 1, incarnation);
@@ -100,7 +100,8 @@ Test(coordinator_norms, who_waits_for_a_group_is_not_told_of_another)
 
 Test(coordinator_norms, calls_that_wait_for_norms_are_not_counted_among_those_of_workers)
 {
-    const char *const settings[] = {rig_two_ps[0], "update.rule=lars", "workers=1", "max_workers=1", NULL};
+    const char *const settings[] = {rig_two_ps[0], "slice_bytes=1MiB", "update.rule=lars",
+                                    "workers=1",   "max_workers=1",    NULL};
     rig r;
     rig_init(&r, settings);
     uint64_t incarnation[2] = {0};
