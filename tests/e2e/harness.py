@@ -20,9 +20,13 @@ import threading
 import time
 import traceback
 
+import sanitizers
+from sanitizers import slowed
+
 TESTS = []
 LONG_WAITS = []  # tests that do nothing but wait: they go on beside all others
 SCENARIOS = []  # (function, whether it takes long)
+SLACK_S = 3  # by which a machine that has much else to do may be late
 PATIENCE_S = 60  # how long a test waits for what must happen; a slow machine needs it, a fast one never does
 
 
@@ -55,8 +59,17 @@ def contains(text, pattern, what):
     check(re.search(pattern, text), f"{what}: wanted /{pattern}/ in {text[-1500:]!r}")
 
 
+def in_time(began, seconds, what):
+    """That it took, since `began`, at most so many seconds, and what a busy machine may take beside."""
+    took = time.monotonic() - began
+    if os.environ.get("SHARDGRAD_E2E_TIMES"):
+        print(f"    {what} took {took:.2f} s")
+    check(took <= slowed(seconds + SLACK_S), f"{what} took {took:.2f} s, wanted {seconds}")
+
+
 def wait_until(condition, what, timeout_s=PATIENCE_S):
     """Looks again and again until condition() is true; returns what it gave. `what`: words, or a function of them."""
+    timeout_s = slowed(timeout_s)
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -149,6 +162,7 @@ class Process:
 
     def wait(self, timeout_s=PATIENCE_S):
         """The exit code; negative: the signal that ended it."""
+        timeout_s = slowed(timeout_s)
         try:
             code = self.popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -188,14 +202,11 @@ class Process:
         self.popen.send_signal(number)
 
     def end_within(self, seconds, number=signal.SIGTERM, code=0):
-        """Sends the signal; it must end with this code in time."""
+        """Sends the signal; it must end with this code in so many seconds, and what a busy machine takes beside."""
         began = time.monotonic()
         self.send(number)
         self.expect(code)
-        took = time.monotonic() - began
-        if os.environ.get("SHARDGRAD_E2E_TIMES"):
-            print(f"    {os.path.basename(self.argv[0])} ended {took:.2f} s after signal {number}")
-        check(took <= seconds, f"{' '.join(self.argv)} took {took:.2f} s to end, wanted {seconds}")
+        in_time(began, seconds, f"{' '.join(self.argv)}: the end after signal {number}")
 
 
 class Case:
@@ -295,6 +306,8 @@ class Case:
 def run_one(function, bin_dir):
     name = function.__name__
     case = Case(bin_dir)
+    known = sanitizers.findings(name)
+    sanitizers.watch(name)
     began = time.monotonic()
     why = None
     try:
@@ -305,8 +318,12 @@ def run_one(function, bin_dir):
                      if re.match(r"test_|s\d", os.path.basename(f.filename))), "")
         why = f"{line}: {error}"
     left = case.close()
+    found = sanitizers.findings(name, known)
     if why is None and left:
         why = f"still running at the end: {', '.join(left)}"
+    if found:
+        why = f"a sanitizer found something in {len(found)} processes, the test says: {why or 'ok'}\n" + "".join(
+            sanitizers.first_lines(path) for path in found[:3])
     took = time.monotonic() - began
     print(f"ok {name} ({took:.1f} s)" if why is None else f"not ok {name}: " + why.replace("\n", "\n    "), flush=True)
     return why is None

@@ -3,9 +3,9 @@ import re
 import signal
 import time
 
-from harness import check, contains, equal, scenario
+from harness import check, contains, equal, scenario, slowed
 
-D_S = 2
+D_S = 3
 VICTIM, SURVIVOR = 1, 0
 
 
@@ -46,7 +46,7 @@ def continue_closes_what_the_victim_gave_with_both_and_the_rest_with_one(case):
     began = kill(victim)
     survivor.wait_for_out("step=3 ")
     took = time.monotonic() - began
-    check(took < 2 * D_S, f"the survivor went on after {took:.2f} s, wanted {2 * D_S}")
+    check(took < slowed(2 * D_S), f"the survivor went on after {took:.2f} s, wanted {slowed(2 * D_S)}")
     survivor.expect(0)
     before, both, alone = undisturbed(3)[0], (gradient(0, 3) + gradient(1, 3)) / 2, gradient(0, 3)
     steps = steps_of(survivor)
@@ -63,7 +63,7 @@ def abort_fails_the_survivor_naming_worker_group_and_step(case):
     began = kill(victim)
     survivor.expect(69)
     took = time.monotonic() - began
-    check(took < 2 * D_S, f"the survivor failed after {took:.2f} s, wanted {2 * D_S}")
+    check(took < slowed(2 * D_S), f"the survivor failed after {took:.2f} s, wanted {slowed(2 * D_S)}")
     contains(survivor.err, r"worker 1 \(.*\(group 0, step 3\)", "the survivor")
     for process in ps:
         contains(process.expect(69).err, "worker 1", "a ps")

@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 
-from harness import check, scenario
+from harness import check, scenario, slowed
 
 LIMIT_S = 5
 DOCUMENTED = {"shardgrad-ps": (0,), "shardgrad-worker": (0, 69)}  # 69: a ps stopped before the worker was told to
@@ -42,7 +42,7 @@ def start_and_stop(case, rng, number):
         code = process.wait(LIMIT_S)
         program = os.path.basename(process.argv[0])
         check(code in DOCUMENTED[program], f"{program} ended with {code}: {process.err[-1000:]}")
-        check(time.monotonic() - told[process.pid] < LIMIT_S, f"{program} took too long to end")
+        check(time.monotonic() - told[process.pid] < slowed(LIMIT_S), f"{program} took too long to end")
     for port in ports:
         nobody_listens(port)
     left = os.listdir(f"{case.dir}/run{number}/address") if os.path.exists(f"{case.dir}/run{number}/address") else []

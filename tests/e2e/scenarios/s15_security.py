@@ -128,7 +128,8 @@ def certificates_are_replaced_under_load_and_no_step_is_lost(case):
     check("step=399 " not in workers[0].out, "no longer under load")
     status = case.shardgrad("status", config).out
     contains(status, "running", "who comes now comes with the new ones")
-    check(case.start("shardgrad", "status", config, *tls(f"{case.dir}/old")).wait() in (69, 77), "and not with the old")
+    wait_until(lambda: case.start("shardgrad", "status", config, *tls(f"{case.dir}/old")).wait() in (69, 77),
+               "who comes with the old ones to be refused")
     for worker in workers:
         worker.wait_for_out("step=399 ")
         worker.say_line()

@@ -4,9 +4,9 @@ import re
 import subprocess
 import time
 
-from harness import check, contains, scenario, wait_until
+from harness import check, contains, scenario, slowed, wait_until
 
-STEPS, SLOW_STEPS, PAUSE_MS = 150, 8, 300
+STEPS, SLOW_STEPS, PAUSE_MS = 150, 8, slowed(300)
 
 
 @scenario
