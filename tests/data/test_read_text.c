@@ -23,8 +23,9 @@ Test(read_text, csv_is_normalised_by_the_training_set_alone)
     sg_sets_assert_example(a, 0, 0, (float[]){-1, 0});
     sg_sets_assert_example(a, 1, 1, (float[]){1, 0});
     sg_sets_assert_example(b, 0, 1, (float[]){3, 2}); /* a column without a deviation is only moved */
-    uint64_t n = 0;
-    cr_assert(sg_dataset_count_train(config, &n, NULL) == SG_OK && n == 2);
+    sg_dataset *measured;
+    cr_assert(sg_dataset_measure(config, &measured, NULL) == SG_OK && measured->n_examples == 2);
+    sg_dataset_destroy(measured);
     sg_dataset_destroy(a);
     sg_dataset_destroy(b);
     sg_config_destroy(config);

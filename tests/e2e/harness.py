@@ -263,6 +263,8 @@ class Case:
                 sections[section][inner] = value
             else:
                 top[key] = value
+        if "model__name" in keys and "model__hidden" not in keys:
+            del sections["model"]["hidden"]  # of mlp alone
         lines = [f"{key}: {value}" for key, value in top.items()]
         for section, values in sections.items():
             lines.append(f"{section}:")

@@ -114,21 +114,28 @@ def check_config_says_what_a_file_comes_to(case):
 
 @test
 def check_config_tries_the_model_on_the_data_if_they_are_here(case):
-    lenet = case.config("lenet.yaml", model__name="lenet", model__hidden="[]")
+    lenet = case.config("lenet.yaml", model__name="lenet")
     layers = case.config("layers.yaml", model__name="layers", model__layers="[conv2d 4 window 3, relu, flatten, dense 10]")
     for config in (lenet, layers):
         checked = case.shardgrad("check-config", config)
         contains(checked.out, "right; 1 ps, 1 workers", "output")
         equal(checked.err, "", "nothing more")
-    contains(case.shardgrad("check-config", layers, "--set", "model.layers=[conv2d 4 window 9, flatten, dense 10]", code=78).err,
-             r"layers\.yaml: model\.layers\[0\]: 'conv2d 4 window 9' does not fit its input, images of 1 channels, 8 x 8", "too large a window")
+    large = case.config("large.yaml", model__name="layers", model__layers="[relu, conv2d 4 window 9, flatten, dense 10]")
+    for command in (["check-config", large], ["run", large], ["run", large, "--local"]):
+        contains(case.shardgrad(*command, code=78).err,
+                 r"^shardgrad: \S+/large\.yaml:\d+:18: model\.layers\[1\]: 'conv2d 4 window 9' does not fit its input, images of 1 channels, 8 x 8",
+                 "too large a window, before any process is started")
+    contains(case.worker(large, 0).expect(78).err, r"large\.yaml:\d+:18: model\.layers\[1\]: ", "a worker that is started by hand")
     elsewhere = ["--set", "data.train_images=/elsewhere/train-images"]
     for config in (lenet, layers):
         checked = case.shardgrad("check-config", config, *elsewhere)
         contains(checked.out, "right; 1 ps, 1 workers", "output without the data")
         contains(checked.err, "the model was not tried on the data: /elsewhere/train-images: no such file", "a note")
     contains(case.shardgrad("check-config", lenet, *elsewhere, "--set", "model.name=lenett", code=78).err,
-             "lenet.yaml: model.name: there is no model 'lenett'", "a model that there is not")
+             "--set model.name: there is no model 'lenett'; wanted .* .did you mean lenet.", "a model that there is not")
+    contains(case.shardgrad("check-config", layers, *elsewhere, "--set", "model.layers=[conv 4 window 3]", code=78).err,
+             r"--set model.layers: model.layers\[0\]: 'conv 4 window 3': there is no layer 'conv' .did you mean conv2d",
+             "a layer that there is not")
 
 
 @test

@@ -195,7 +195,8 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
         {{"dense 10"},
          "model.layers[0]: 'dense 10' does not fit its input, images of 1 channels, 8 x 8; wanted flatten "
          "before it"},
-        {{"flatten", "max_pool 2"}, "model.layers[1]: 'max_pool 2' does not fit its input, rows of 64"},
+        {{"flatten", "max_pool 2"},
+         "model.layers[1]: 'max_pool 2' does not fit its input, rows of 64; wanted images: it goes before flatten"},
         {{"conv2d 4 window 9"},
          "model.layers[0]: 'conv2d 4 window 9' does not fit its input, images of 1 channels, 8 x 8"},
         {{"conv2d 4 window 3 groups 2"},
@@ -207,7 +208,8 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
         {{"dropout 0."}, "model.layers[0]: 'dropout 0.'; wanted dropout RATE, RATE such as 0.25, from 0 to below 1"},
         {{"leaky_relu 0.2x"},
          "model.layers[0]: 'leaky_relu 0.2x'; wanted leaky_relu [SLOPE], SLOPE such as 0.25, from 0 to below 1"},
-        {{"layer_norm"}, "model.layers[0]: 'layer_norm' does not fit its input, images of 1 channels, 8 x 8"},
+        {{"layer_norm"},
+         "model.layers[0]: 'layer_norm' does not fit its input, images of 1 channels, 8 x 8; wanted flatten before it"},
         {{"max_pool 9"}, "model.layers[0]: 'max_pool 9' does not fit its input, images of 1 channels, 8 x 8"},
         {{"conv2d 4"},
          "model.layers[0]: 'conv2d 4'; wanted conv2d N window N [stride N] [padding N] [groups N], each N from 1 to "
@@ -221,12 +223,19 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
         {{"relu 3"}, "model.layers[0]: 'relu 3'; wanted relu"},
         {{"max_pool 2 window 2"}, "model.layers[0]: 'max_pool 2 window 2'; wanted max_pool" POOL},
         {{"max_pool 2 stride"}, "model.layers[0]: 'max_pool 2 stride'; wanted max_pool" POOL},
-        {{"flatten", "dens 10"},
-         "model.layers[1]: 'dens 10': there is no such layer; wanted conv2d, dense, batch_norm, layer_norm, max_pool, "
+        {{"flatten", "dens 10"}, "model.layers[1]: 'dens 10': there is no layer 'dens' (did you mean dense?)"},
+        {{"flatten", "maxpool 2"},
+         "model.layers[1]: 'maxpool 2': there is no layer 'maxpool' (did you mean max_pool?)"},
+        {{"flatten", "lstm 10"},
+         "model.layers[1]: 'lstm 10': there is no layer 'lstm'; wanted conv2d, dense, batch_norm, layer_norm, "
+         "max_pool, "
          "average_pool, global_average_pool, flatten, dropout, relu, leaky_relu, sigmoid, tanh, softplus or gelu"},
         {{"flatten", "dense 9"},
-         "model.layers: the last of 2 gives rows of 9; wanted rows of 10, the number of classes, by "
-         "at least one layer with weights"},
+         "model.layers[1]: 'dense 9' is the last and gives rows of 9; wanted rows of 10, the number of classes, by at "
+         "least one layer with weights"},
+        {{"conv2d 1048576 window 1048576 padding 1048576"},
+         "model.layers[0]: 'conv2d 1048576 window 1048576 padding 1048576': model: layer0.weight would have more than "
+         "1099511627776 elements; wanted fewer"},
     };
     for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {
         size_t n = 0;
@@ -234,8 +243,6 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
             n++;
         expect_error("layers", cases[i].layers, n, cases[i].want);
     }
-    expect_error("layers", NULL, 0,
-                 "model.layers: the last of 0 gives images of 1 channels, 8 x 8; wanted rows of 10, the number of "
-                 "classes, by at least one layer with weights");
+    expect_error("layers", NULL, 0, "model.layers: names no layer; wanted some, such as [flatten, dense 10]");
     expect_error("mlp", lenet, 1, "model.layers is given, but model.name is 'mlp'; wanted model.name: layers");
 }

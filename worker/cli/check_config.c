@@ -3,7 +3,6 @@
 
 #include "worker/cli/arguments.h"
 #include "worker/cli/commands.h"
-#include "worker/models/model.h"
 #include "worker/train/workload.h"
 
 /* A file for a trainer of one's own, which has data of its own, names none. */
@@ -22,10 +21,9 @@ static bool names_data(const sg_config *config)
 static sg_status check_model(const sg_config *config, sg_error *err)
 {
     sg_error why;
-    sg_status status = sg_model_check_name(config->model.name, err);
-    if (status != SG_OK || !names_data(config))
-        return status;
-    status = sg_workload_check(config, &why);
+    if (!names_data(config))
+        return sg_config_locate(config, sg_workload_check_model(config, err), err);
+    sg_status status = sg_workload_check(config, &why);
     if (status == SG_CONFIG || status == SG_DATA)
         return sg_error_set(err, status, "%s", why.message);
     if (status != SG_OK)
@@ -53,8 +51,8 @@ int sg_check_config_main(int argc, char **argv)
     sg_status status = sg_arguments_init(&a, &command, argc, argv, &err);
     if (status == SG_OK && !a.help && !reference && a.flags.path == NULL)
         status = sg_error_set(&err, SG_USAGE, "wanted a cluster file; usage: %s", command.usage);
-    if (status == SG_OK && !a.help && !reference && (status = check_model(a.config, &err)) != SG_OK)
-        status = sg_error_prefix(&err, status, "%s", a.flags.path);
+    if (status == SG_OK && !a.help && !reference)
+        status = check_model(a.config, &err);
     int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
     if (status == SG_OK && !a.help) {
         if (reference)

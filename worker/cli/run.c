@@ -13,7 +13,7 @@ static sg_status init_progress(sg_run *run, sg_error *err)
 {
     const sg_config *config = run->arguments->config;
     uint64_t n_examples;
-    sg_status status = sg_dataset_count_train(config, &n_examples, err);
+    sg_status status = sg_workload_measure(config, &n_examples, err);
     if (status != SG_OK)
         return status;
     sg_progress_init(&run->progress, stderr, isatty(STDERR_FILENO) == 1, sg_workload_total_steps(config, n_examples),

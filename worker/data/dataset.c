@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/data/idx.h"
 #include "worker/data/readers.h"
 
 #define MAX_EXAMPLES UINT32_MAX /* their order is kept as 32-bit numbers */
@@ -148,11 +147,8 @@ sg_status sg_dataset_load_train(const sg_config *config, sg_dataset **dataset, s
     return status;
 }
 
-sg_status sg_dataset_load_shape(const sg_config *config, sg_dataset **dataset, sg_error *err)
+static sg_status look_at(sg_data_reader *look, const sg_config *config, sg_dataset **dataset, sg_error *err)
 {
-    sg_data_reader *look = lookers[config->data.format];
-    if (look == NULL)
-        return sg_dataset_load_train(config, dataset, err);
     sg_dataset *d = sg_xcalloc(1, sizeof *d);
     sg_status status = read_set(look, config, false, d, err);
     if (status == SG_OK)
@@ -160,6 +156,21 @@ sg_status sg_dataset_load_shape(const sg_config *config, sg_dataset **dataset, s
     else
         sg_dataset_destroy(d);
     return status;
+}
+
+sg_status sg_dataset_load_shape(const sg_config *config, sg_dataset **dataset, sg_error *err)
+{
+    sg_data_reader *look = lookers[config->data.format];
+    return look == NULL ? sg_dataset_load_train(config, dataset, err) : look_at(look, config, dataset, err);
+}
+
+sg_status sg_dataset_measure(const sg_config *config, sg_dataset **dataset, sg_error *err)
+{
+    if (config->data.format == SG_DATA_SYNTHETIC)
+        return look_at(sg_look_at_synthetic, config, dataset, err);
+    if (config->data.format == SG_DATA_IDX)
+        return look_at(sg_look_at_idx, config, dataset, err);
+    return sg_dataset_load_train(config, dataset, err);
 }
 
 static sg_status check_shape(const sg_config *config, const sg_dataset *train, const sg_dataset *test, sg_error *err)
@@ -202,28 +213,6 @@ void sg_dataset_destroy(sg_dataset *dataset)
     free(dataset->reals);
     free(dataset->normalization);
     free(dataset);
-}
-
-sg_status sg_dataset_count_train(const sg_config *config, uint64_t *n_examples, sg_error *err)
-{
-    if (config->data.format == SG_DATA_SYNTHETIC) {
-        *n_examples = config->data.train_rows;
-        return SG_OK;
-    }
-    if (config->data.format == SG_DATA_IDX) { /* the labels are the small file that tells */
-        sg_idx labels = {0};
-        sg_status status = sg_idx_read(config->data.train_labels, 1, &labels, err);
-        *n_examples = labels.n_bytes;
-        sg_idx_deinit(&labels);
-        return status;
-    }
-    sg_dataset *dataset;
-    sg_status status = sg_dataset_load_train(config, &dataset, err);
-    if (status != SG_OK)
-        return status;
-    *n_examples = dataset->n_examples;
-    sg_dataset_destroy(dataset);
-    return SG_OK;
 }
 
 /* --- use ------------------------------------------------------------------------------------------------------ */

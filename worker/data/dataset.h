@@ -38,8 +38,9 @@ SG_MUST_USE sg_status sg_dataset_load_test(const sg_config *config, const sg_dat
                                            sg_error *err);
 void sg_dataset_destroy(sg_dataset *dataset); /* NULL is fine */
 
-/* Number of examples of the training set, for which as little is read as the format allows. Errors: as above. */
-SG_MUST_USE sg_status sg_dataset_count_train(const sg_config *config, uint64_t *n_examples, sg_error *err);
+/* The same with the number of examples, which takes more to read: of idx the headers of both files, of synthetic
+ * nothing, of all others everything. Errors: as above. */
+SG_MUST_USE sg_status sg_dataset_measure(const sg_config *config, sg_dataset **dataset, sg_error *err);
 
 /* Example `index` as floats, [n_features]: bytes as (byte - mean) / deviation. */
 void sg_dataset_get(const sg_dataset *dataset, size_t index, float *features, uint32_t *label);

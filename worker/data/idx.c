@@ -58,6 +58,18 @@ static sg_status read_elements(sg_data_file *f, sg_idx *idx, sg_error *err)
     return status;
 }
 
+sg_status sg_idx_read_shape(const char *path, uint32_t rank, sg_idx *idx, sg_error *err)
+{
+    SG_ASSERT(rank >= 1 && rank <= SG_IDX_MAX_RANK);
+    sg_data_file file;
+    *idx = (sg_idx){0};
+    sg_status status = sg_data_file_open(path, &file, err);
+    if (status == SG_OK)
+        status = read_shape(&file, rank, idx, err);
+    sg_data_file_close(&file);
+    return status;
+}
+
 sg_status sg_idx_read(const char *path, uint32_t rank, sg_idx *idx, sg_error *err)
 {
     SG_ASSERT(rank >= 1 && rank <= SG_IDX_MAX_RANK);

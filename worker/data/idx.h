@@ -24,6 +24,8 @@ typedef struct sg_idx {
 /* Reads the whole file, which must have `rank` dimensions. Errors: NOT_FOUND; DATA (naming path, what was found and
  * what was wanted); EXHAUSTED. Freed by sg_idx_deinit. */
 SG_MUST_USE sg_status sg_idx_read(const char *path, uint32_t rank, sg_idx *idx, sg_error *err);
+/* Its shape alone: the header. The same errors. */
+SG_MUST_USE sg_status sg_idx_read_shape(const char *path, uint32_t rank, sg_idx *idx, sg_error *err);
 void sg_idx_deinit(sg_idx *idx); /* a zeroed one is fine */
 
 #endif

@@ -19,6 +19,7 @@ sg_data_reader sg_read_synthetic; /* bytes made up from the seed, which a model 
 
 /* For a look at the shape: as the readers, but without labels, bytes and reals. n_examples is at least 1 where it is
  * not known. Files must be there and, unless they are compressed, have a size that can be right. */
+sg_data_reader sg_look_at_idx;
 sg_data_reader sg_look_at_cifar10;
 sg_data_reader sg_look_at_raw;
 sg_data_reader sg_look_at_synthetic;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/nearest.h"
 #include "common/random.h"
 #include "worker/models/layer_text.h"
 #include "worker/models/model.h"
@@ -299,16 +300,25 @@ static bool is_window(const sg_layer_told *told)
 
 static sg_status unknown(const char *text, size_t index, sg_error *err)
 {
-    char names[256] = "";
+    char names[256] = "", name[32] = "";
     size_t n = 0;
+    const char *rest = text;
+    sg_nearest nearest = {.word = name};
+    if (!sg_layer_text_word(&rest, name, sizeof name))
+        snprintf(name, sizeof name, "%.16s...", text);
+    for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++)
+        sg_nearest_try(&nearest, kinds[i].name);
+    if (nearest.best)
+        return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s': there is no layer '%s' (did you mean %s?)",
+                            index, text, name, nearest.best);
     for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s",
                               i == 0                        ? ""
                               : i + 1 < SG_ARRAY_LEN(kinds) ? ", "
                                                             : " or ",
                               kinds[i].name);
-    return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s': there is no such layer; wanted %s", index, text,
-                        names);
+    return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s': there is no layer '%s'; wanted %s", index, text,
+                        name, names);
 }
 
 static sg_status read_layer(const char *text, size_t index, layer *l, sg_error *err)
@@ -325,6 +335,16 @@ static sg_status read_layer(const char *text, size_t index, layer *l, sg_error *
     if (sg_layer_text_read(rest, &l->kind->told, &l->told) && (l->kind->extend != extend_pool || is_window(&l->told)))
         return SG_OK;
     return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s'; wanted %s", index, text, l->kind->form);
+}
+
+sg_status sg_layers_check(const sg_model_options *options, sg_error *err)
+{
+    if (options->n_layers == 0)
+        return sg_error_set(err, SG_CONFIG, "model.layers: names no layer; wanted some, such as [flatten, dense 10]");
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < options->n_layers && status == SG_OK; i++)
+        status = read_layer(options->layers[i], i, &(layer){0}, err);
+    return status;
 }
 
 /* --- the model ---------------------------------------------------------------------------------------------------- */
@@ -351,6 +371,36 @@ static sg_tensor *forward(sg_model *model, sg_tape *tape, sg_tensor *x)
     return x;
 }
 
+/* What would make it fit, where one thing would. */
+static const char *remedy(const kind *k, const extent *x, bool has_images)
+{
+    if (k->extend == extend_dense || k->extend == extend_layer_norm)
+        return "; wanted flatten before it";
+    if (x->rank == 3)
+        return "";
+    return has_images ? "; wanted images: it goes before flatten" : "; wanted images, which the data are not";
+}
+
+static sg_status extend(const sg_model_options *options, const place *at, layer *l, extent *x, sg_error *err)
+{
+    const char *text = options->layers[at->index];
+    const extent input = *x;
+    bool fits = true;
+    sg_status status = read_layer(text, at->index, l, err);
+    if (status != SG_OK)
+        return status;
+    if (l->kind->extend != NULL)
+        status = l->kind->extend(at, l, x, &fits, err);
+    if (status != SG_OK)
+        return sg_error_prefix(err, status, "model.layers[%zu]: '%.60s'", at->index, text);
+    if (fits)
+        return SG_OK;
+    char found[96];
+    describe(&input, found);
+    return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s' does not fit its input, %s%s", at->index, text,
+                        found, remedy(l->kind, &input, options->height > 0));
+}
+
 sg_status sg_layers_create(const sg_model_options *options, sg_model *model, sg_error *err)
 {
     network *net = model->own = sg_xcalloc(1, sizeof(network) + options->n_layers * sizeof(layer));
@@ -359,26 +409,15 @@ sg_status sg_layers_create(const sg_model_options *options, sg_model *model, sg_
     extent x = {.rank = 1, .shape = {options->inputs}};
     if (options->height > 0)
         x = (extent){.rank = 3, .shape = {options->channels, options->height, options->width}};
+    sg_status status = SG_OK;
+    for (size_t i = 0; i < net->n && status == SG_OK; i++)
+        status = extend(options, &(place){model, i, i + 1 == net->n}, &net->layers[i], &x, err);
+    if (status != SG_OK || (x.rank == 1 && x.shape[0] == options->classes && model->n_variables > 0))
+        return status;
     char found[96];
-    for (size_t i = 0; i < net->n; i++) {
-        layer *l = &net->layers[i];
-        bool fits = true;
-        describe(&x, found);
-        sg_status status = read_layer(options->layers[i], i, l, err);
-        if (status == SG_OK && l->kind->extend != NULL)
-            status = l->kind->extend(&(place){model, i, i + 1 == net->n}, l, &x, &fits, err);
-        if (status != SG_OK)
-            return status;
-        if (!fits)
-            return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s' does not fit its input, %s%s", i,
-                                options->layers[i], found,
-                                l->kind->extend == extend_dense ? "; wanted flatten before it" : "");
-    }
     describe(&x, found);
-    if (x.rank != 1 || x.shape[0] != options->classes || model->n_variables == 0)
-        return sg_error_set(err, SG_CONFIG,
-                            "model.layers: the last of %zu gives %s; wanted rows of %" PRIu64
-                            ", the number of classes, by at least one layer with weights",
-                            net->n, found, options->classes);
-    return SG_OK;
+    return sg_error_set(err, SG_CONFIG,
+                        "model.layers[%zu]: '%.60s' is the last and gives %s; wanted rows of %" PRIu64
+                        ", the number of classes, by at least one layer with weights",
+                        net->n - 1, options->layers[net->n - 1], found, options->classes);
 }

@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/nearest.h"
 #include "worker/nn/initializer.h"
 #include "worker/nn/layers.h"
 
 #define MAX_WIDTH ((uint64_t)1 << 24) /* of any dimension of a variable: more is taken for a mistake */
+#define MAX_ELEMS ((uint64_t)1 << 40)
 
 static const struct {
     const char *name;
@@ -19,38 +21,56 @@ static const struct {
     {"resnet50", sg_resnet50_create}, {"layers", sg_layers_create},
 };
 
-sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err)
+static sg_status unknown(const char *name, sg_error *err)
 {
-    if (options->n_layers > 0 && strcmp(options->name, "layers") != 0)
-        return sg_error_set(err, SG_CONFIG, "model.layers is given, but model.name is '%s'; wanted model.name: layers",
-                            options->name);
-    for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++) {
-        if (strcmp(kinds[i].name, options->name) != 0)
-            continue;
-        sg_model *made = sg_xcalloc(1, sizeof *made);
-        made->inputs = options->inputs;
-        made->channels = options->channels;
-        made->height = options->height;
-        made->width = options->width;
-        made->classes = options->classes;
-        made->own_pages = options->own_pages;
-        sg_status status = kinds[i].create(options, made, err);
-        if (status != SG_OK)
-            sg_model_destroy(made);
-        else
-            *model = made;
-        return status;
-    }
-    return sg_model_check_name(options->name, err);
+    sg_nearest nearest = {.word = name};
+    for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++)
+        sg_nearest_try(&nearest, kinds[i].name);
+    return sg_error_set(
+        err, SG_CONFIG, "model.name: there is no model '%s'; wanted mlp, lenet, resnet18, resnet50 or layers%s%s%s",
+        name, nearest.best ? " (did you mean " : "", nearest.best ? nearest.best : "", nearest.best ? "?)" : "");
 }
 
-sg_status sg_model_check_name(const char *name, sg_error *err)
+/* The model of that name, or the number of models. */
+static size_t find(const char *name)
 {
-    for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++)
-        if (strcmp(kinds[i].name, name) == 0)
-            return SG_OK;
-    return sg_error_set(err, SG_CONFIG,
-                        "model.name: there is no model '%s'; wanted mlp, lenet, resnet18, resnet50 or layers", name);
+    size_t i = 0;
+    while (i < SG_ARRAY_LEN(kinds) && strcmp(kinds[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+sg_status sg_model_check(const sg_model_options *options, sg_error *err)
+{
+    if (find(options->name) == SG_ARRAY_LEN(kinds))
+        return unknown(options->name, err);
+    if (strcmp(options->name, "layers") == 0)
+        return sg_layers_check(options, err);
+    if (options->n_layers > 0)
+        return sg_error_set(err, SG_CONFIG, "model.layers is given, but model.name is '%s'; wanted model.name: layers",
+                            options->name);
+    return SG_OK;
+}
+
+sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err)
+{
+    sg_status status = sg_model_check(options, err);
+    if (status != SG_OK)
+        return status;
+    sg_model *made = sg_xcalloc(1, sizeof *made);
+    made->inputs = options->inputs;
+    made->channels = options->channels;
+    made->height = options->height;
+    made->width = options->width;
+    made->classes = options->classes;
+    made->own_pages = options->own_pages;
+    made->shapes_only = options->shapes_only;
+    status = kinds[find(options->name)].create(options, made, err);
+    if (status != SG_OK)
+        sg_model_destroy(made);
+    else
+        *model = made;
+    return status;
 }
 
 void sg_model_destroy(sg_model *model)
@@ -100,6 +120,20 @@ static void *alloc_buffer(const sg_model *model, size_t n_bytes)
     return aligned_alloc(page_bytes, (n_bytes + page_bytes - 1) / page_bytes * page_bytes);
 }
 
+static bool alloc_buffers(const sg_model *model, sg_variable *variable, size_t n_bytes)
+{
+    variable->value = alloc_buffer(model, n_bytes);
+    variable->gradient = alloc_buffer(model, n_bytes);
+    if (!variable->value || !variable->gradient) {
+        free(variable->value);
+        free(variable->gradient);
+        return false;
+    }
+    memset(variable->value, 0, n_bytes);
+    memset(variable->gradient, 0, n_bytes);
+    return true;
+}
+
 sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank, const uint64_t *shape,
                                 sg_initial initial, sg_error *err)
 {
@@ -107,23 +141,17 @@ sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank
     sg_variable added = {.rank = rank};
     size_t n_elems = 1;
     for (uint32_t i = 0; i < rank; i++) {
-        if (shape[i] < 1 || shape[i] > MAX_WIDTH || __builtin_mul_overflow(n_elems, shape[i], &n_elems) ||
-            n_elems > SIZE_MAX / sizeof(float) / 2)
+        if (shape[i] < 1 || shape[i] > MAX_WIDTH)
             return sg_error_set(err, SG_CONFIG, "model: %s would have a dimension of %llu; wanted 1 to %llu", name,
                                 (unsigned long long)shape[i], (unsigned long long)MAX_WIDTH);
+        if (__builtin_mul_overflow(n_elems, shape[i], &n_elems) || n_elems > MAX_ELEMS)
+            return sg_error_set(err, SG_CONFIG, "model: %s would have more than %llu elements; wanted fewer", name,
+                                (unsigned long long)MAX_ELEMS);
         added.shape[i] = shape[i];
     }
-    size_t n_bytes = n_elems * sizeof(float);
-    added.value = alloc_buffer(model, n_bytes);
-    added.gradient = alloc_buffer(model, n_bytes);
-    if (!added.value || !added.gradient) {
-        free(added.value);
-        free(added.gradient);
+    if (!model->shapes_only && !alloc_buffers(model, &added, n_elems * sizeof(float)))
         return sg_error_set(err, SG_EXHAUSTED, "model: no memory for %zu elements of %s; make the model smaller",
                             n_elems, name);
-    }
-    memset(added.value, 0, n_bytes);
-    memset(added.gradient, 0, n_bytes);
     added.name = sg_xstrdup(name);
     model->variables = sg_xrealloc(model->variables, model->n_variables + 1, sizeof *model->variables);
     model->tensors = sg_xrealloc(model->tensors, model->n_variables + 1, sizeof(sg_tensor *));

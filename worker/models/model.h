@@ -28,7 +28,8 @@ typedef struct sg_model_options {
     uint64_t inputs;                  /* features per example */
     uint64_t channels, height, width; /* their product is inputs; 0: the examples are not images */
     uint64_t classes;
-    bool own_pages; /* variables' buffers share no page with anything else, so that a device can pin them */
+    bool own_pages;   /* variables' buffers share no page with anything else, so that a device can pin them */
+    bool shapes_only; /* variables have neither values nor gradients: to see whether the model fits the data */
 } sg_model_options;
 
 /* The values that a variable begins with: uniform in [constant - limit, constant + limit). */
@@ -51,7 +52,7 @@ struct sg_model {
     sg_variable *variables; /* [n_variables], in declared order; names, values and gradients belong to the model */
     size_t n_variables;
     uint64_t inputs, channels, height, width, classes; /* as in sg_model_options */
-    bool own_pages;                                    /* the same */
+    bool own_pages, shapes_only;                       /* the same */
 
     sg_initial *initial; /* [n_variables] */
     sg_tensor **tensors; /* [n_variables], of the pass that is made; NULL: not asked for yet */
@@ -62,12 +63,13 @@ struct sg_model {
     sg_tensor *(*forward)(sg_model *model, sg_tape *tape, sg_tensor *x);
 };
 
-/* Values and gradients are allocated and zero. Errors: CONFIG (no such model, absurd sizes), EXHAUSTED. Destroyed by
- * sg_model_destroy. */
+/* Values and gradients are allocated and zero. Errors: CONFIG (no such model, absurd sizes; the message begins with a
+ * key of the cluster file, model.name or model.layers[I]), EXHAUSTED. Destroyed by sg_model_destroy. */
 SG_MUST_USE sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err);
 void sg_model_destroy(sg_model *model); /* NULL is fine */
-/* CONFIG where there is no model of this name. */
-SG_MUST_USE sg_status sg_model_check_name(const char *name, sg_error *err);
+/* What can be known without the data: whether there is a model of this name, and whether its layers are layers. Errors:
+ * CONFIG. */
+SG_MUST_USE sg_status sg_model_check(const sg_model_options *options, sg_error *err);
 
 /* Fills in the initial values: a function of the seed and the variables' names alone. */
 void sg_model_initialize(sg_model *model, uint64_t seed);
@@ -106,5 +108,7 @@ SG_MUST_USE sg_status sg_resnet50_create(const sg_model_options *options, sg_mod
 /* layers.c: what options->layers say, one after the other; variables layer0.weight, layer0.bias, layer3..., by place.
  */
 SG_MUST_USE sg_status sg_layers_create(const sg_model_options *options, sg_model *model, sg_error *err);
+/* Whether each is a layer, by its words alone. */
+SG_MUST_USE sg_status sg_layers_check(const sg_model_options *options, sg_error *err);
 
 #endif

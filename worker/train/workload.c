@@ -29,36 +29,54 @@ static sg_status check_augment(const sg_config *config, const sg_dataset *train,
     return SG_OK;
 }
 
-static sg_status create_model(const sg_config *config, const sg_dataset *train, sg_model **model, sg_error *err)
+/* What the file says of it. */
+static sg_model_options model_options(const sg_config *config)
 {
-    sg_model_options options = {.name = config->model.name,
-                                .hidden = config->model.hidden.items,
-                                .n_hidden = config->model.hidden.n,
-                                .layers = config->model.layers.items,
-                                .n_layers = config->model.layers.n,
-                                .base_width = config->model.width,
-                                .inputs = train->n_features,
-                                .channels = train->channels,
-                                .height = train->height,
-                                .width = train->width,
-                                .classes = train->n_classes,
-                                .own_pages = config->train.backend == SG_BACKEND_CUDA};
+    return (sg_model_options){.name = config->model.name,
+                              .hidden = config->model.hidden.items,
+                              .n_hidden = config->model.hidden.n,
+                              .layers = config->model.layers.items,
+                              .n_layers = config->model.layers.n,
+                              .base_width = config->model.width,
+                              .own_pages = config->train.backend == SG_BACKEND_CUDA};
+}
+
+static sg_status create_model(const sg_config *config, const sg_dataset *train, bool shapes_only, sg_model **model,
+                              sg_error *err)
+{
+    sg_model_options options = model_options(config);
+    options.inputs = train->n_features;
+    options.channels = train->channels;
+    options.height = train->height;
+    options.width = train->width;
+    options.classes = train->n_classes;
+    options.shapes_only = shapes_only;
     sg_status status = check_augment(config, train, err);
     return status == SG_OK ? sg_model_create(&options, model, err) : status;
+}
+
+/* The built-in trainer pushes gradients. */
+static sg_status check_rule(const sg_config *config, sg_error *err)
+{
+    if (config->update.rule != SG_RULE_AVERAGE)
+        return SG_OK;
+    return sg_error_set(err, SG_CONFIG,
+                        "update.rule: average is for trainers of your own that push values; the built-in one "
+                        "pushes gradients: set another rule");
 }
 
 static sg_status build(sg_workload *w, bool with_test, sg_error *err)
 {
     const sg_config *config = w->config;
-    if (config->update.rule == SG_RULE_AVERAGE)
-        return sg_error_set(err, SG_CONFIG,
-                            "update.rule: average is for trainers of your own that push values; the built-in one "
-                            "pushes gradients: set another rule");
-    sg_status status = sg_dataset_load_train(config, &w->train, err);
+    sg_status status = check_rule(config, err);
+    if (status == SG_OK)
+        status = sg_workload_check_model(config, err);
+    if (status == SG_OK)
+        status = sg_dataset_load_train(config, &w->train, err);
     if (status == SG_OK && with_test)
         status = sg_dataset_load_test(config, w->train, &w->test, err);
     if (status == SG_OK)
-        status = create_model(config, w->train, &w->model, err);
+        status = create_model(config, w->train, false, &w->model, err);
     if (status != SG_OK)
         return status;
     w->steps_per_epoch = sg_workload_steps_per_epoch(config, w->train->n_examples);
@@ -79,25 +97,51 @@ sg_status sg_workload_create(const sg_config *config, bool with_test, sg_workloa
     sg_status status = build(w, with_test, err);
     if (status != SG_OK) {
         sg_workload_destroy(w);
-        return status;
+        return sg_config_locate(config, status, err);
     }
     *workload = w;
     return SG_OK;
+}
+
+sg_status sg_workload_check_model(const sg_config *config, sg_error *err)
+{
+    const sg_model_options options = model_options(config);
+    return sg_model_check(&options, err);
 }
 
 sg_status sg_workload_check(const sg_config *config, sg_error *err)
 {
     sg_dataset *shape = NULL, *test = NULL;
     sg_model *model = NULL;
-    sg_status status = sg_dataset_load_shape(config, &shape, err);
+    sg_status status = sg_workload_check_model(config, err);
+    if (status == SG_OK)
+        status = sg_dataset_load_shape(config, &shape, err);
     if (status == SG_OK && shape->labels != NULL) /* the shape of this format is known when all is read */
         status = sg_dataset_load_test(config, shape, &test, err);
     if (status == SG_OK)
-        status = create_model(config, shape, &model, err);
+        status = create_model(config, shape, true, &model, err);
     sg_model_destroy(model);
     sg_dataset_destroy(test);
     sg_dataset_destroy(shape);
-    return status;
+    return sg_config_locate(config, status, err);
+}
+
+sg_status sg_workload_measure(const sg_config *config, uint64_t *n_examples, sg_error *err)
+{
+    sg_dataset *train = NULL;
+    sg_model *model = NULL;
+    sg_status status = check_rule(config, err);
+    if (status == SG_OK)
+        status = sg_workload_check_model(config, err);
+    if (status == SG_OK)
+        status = sg_dataset_measure(config, &train, err);
+    if (status == SG_OK)
+        status = create_model(config, train, true, &model, err);
+    if (status == SG_OK)
+        *n_examples = train->n_examples;
+    sg_model_destroy(model);
+    sg_dataset_destroy(train);
+    return sg_config_locate(config, status, err);
 }
 
 bool sg_workload_needs_test(const sg_config *config, uint32_t worker)

@@ -30,13 +30,18 @@ typedef struct sg_workload {
 } sg_workload;
 
 /* Reads the data and builds the model. config must outlive the workload. Errors: NOT_FOUND and DATA (a data file),
- * CONFIG, EXHAUSTED. Destroyed by sg_workload_destroy. */
+ * CONFIG (with the place in the cluster file), EXHAUSTED. Destroyed by sg_workload_destroy. */
 SG_MUST_USE sg_status sg_workload_create(const sg_config *config, bool with_test, sg_workload **workload,
                                          sg_error *err);
 /* Whether the model fits the training data, of which as little is read as the format allows, and, where all of it is
  * read, whether the test data do, too. Who trains may have a trainer of his own: what only the built-in one wants is
  * left to sg_workload_create. Errors: the same. */
 SG_MUST_USE sg_status sg_workload_check(const sg_config *config, sg_error *err);
+/* What of it can be known without the data: whether there is such a model. Errors: CONFIG, without the place. */
+SG_MUST_USE sg_status sg_workload_check_model(const sg_config *config, sg_error *err);
+/* The number of training examples, for whom is about to start workers; what would keep the built-in trainer from
+ * beginning is found as far as that is cheap: the rule, the model, and whether it fits. Errors: the same. */
+SG_MUST_USE sg_status sg_workload_measure(const sg_config *config, uint64_t *n_examples, sg_error *err);
 /* Whether a worker needs the test data: worker 0 for the end, all of them where there is testing on the way. */
 bool sg_workload_needs_test(const sg_config *config, uint32_t worker);
 void sg_workload_destroy(sg_workload *workload); /* NULL is fine */
