@@ -370,7 +370,8 @@ static sg_tensor *parted_layer(sg_tape *tape, sg_tensor *x, sg_tensor *variable,
                                           .inputs = inputs,
                                           .n_inputs = 2,
                                           .backward = parted_backward,
-                                          .backward_variables = parted_backward_variable,
+                                          .backward_weight = parted_backward_variable,
+                                          .weight = variable,
                                           .state = &(parted){variable, n_says},
                                           .state_bytes = sizeof(parted)});
     return y;

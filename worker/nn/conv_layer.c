@@ -53,7 +53,8 @@ sg_tensor *sg_conv_layer_record(sg_tape *tape, const sg_conv_layer *layer, sg_te
                                           .inputs = (sg_tensor *[]){layer->x, layer->weight, layer->bias},
                                           .n_inputs = layer->bias ? 3 : 2,
                                           .backward = backward,
-                                          .backward_variables = backward_weight,
+                                          .backward_weight = backward_weight,
+                                          .weight = layer->weight,
                                           .state = layer,
                                           .state_bytes = sizeof *layer});
     return y;

@@ -120,7 +120,8 @@ sg_tensor *sg_dense_forward(sg_tape *tape, sg_tensor *x, sg_tensor *weight, sg_t
                                           .inputs = (sg_tensor *[]){x, bias, weight},
                                           .n_inputs = 3,
                                           .backward = dense_backward,
-                                          .backward_variables = dense_backward_weight,
+                                          .backward_weight = dense_backward_weight,
+                                          .weight = weight,
                                           .state = &state,
                                           .state_bytes = sizeof state});
     return y;

@@ -54,8 +54,9 @@ typedef struct sg_tensor {
     size_t block;   /* of the channels, in value and gradient: blocks.h; 0: C order. Inputs and variables are in that */
     bool needs_gradient;
     bool is_variable;
-    uint32_t written_in; /* number of the backward pass that wrote the gradient first; 0: none yet */
-    size_t tag;          /* of a variable, for its maker: the tape does not look at it */
+    struct sg_tensor *view_of; /* the variable whose value this is, too; NULL: none */
+    uint32_t written_in;       /* number of the backward pass that wrote the gradient first; 0: none yet */
+    size_t tag;                /* of a variable, for its maker: the tape does not look at it */
 } sg_tensor;
 
 /* The table must outlive the tape. Freed by sg_tape_destroy. */
@@ -131,14 +132,15 @@ typedef struct sg_tape_layer {
     sg_tensor *const *inputs; /* [n_inputs]: all whose value or gradient a backward function touches */
     size_t n_inputs;
     sg_tape_backward_fn backward;
-    /* May be NULL. The part of the work that only the gradients of variables need: it is done later, and those of the
-     * first layers last, but in the order in which the next forward pass reads them. output->gradient is what
-     * `backward` left there. */
-    sg_tape_backward_fn backward_variables;
+    /* May be NULL. The part of the work that only the gradient of `weight` needs, one of the inputs. Where that is a
+     * variable it is done later, and that of the first layers last, but in the order in which the next forward pass
+     * reads them; elsewhere right after `backward`. output->gradient is what `backward` left there. */
+    sg_tape_backward_fn backward_weight;
+    const sg_tensor *weight;
     const void *state; /* [state_bytes], copied */
     size_t state_bytes;
 } sg_tape_layer;
-/* A layer may have itself recorded several times with one output, one after the other, without backward_variables.
+/* A layer may have itself recorded several times with one output, one after the other, without backward_weight.
  * Nothing is noted where output needs no gradient, and backward is not called where no loss depends on it. */
 void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer);
 
@@ -150,8 +152,9 @@ void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate);
  * the input. Without a copy where that is possible: the input then has the output's buffer, and the output none. */
 void sg_tape_pass_gradient(sg_tape *tape, sg_tensor *output, sg_tensor *input);
 
-/* For backward_variables, which may write the gradient of a large variable part by part: the first n_elems have been
- * written, and the layer reads their values no more. It need not be said of the last part. */
-void sg_tape_part_written(sg_tape *tape, sg_tensor *variable, size_t n_elems);
+/* For backward_weight, which may write the gradient of a large variable part by part: the first n_elems have been
+ * written, and the layer reads their values no more. It need not be said of the last part, and changes nothing where
+ * the weight is no variable. */
+void sg_tape_part_written(sg_tape *tape, sg_tensor *weight, size_t n_elems);
 
 #endif

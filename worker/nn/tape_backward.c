@@ -6,21 +6,23 @@
  * variable is final when all steps that use it have been gone back over, which it counts; while the last one of them
  * writes its gradient, the part that is written is.
  *
- * What a step does for its variables alone is put off for two steps: so the first steps of a pass are finished last,
- * but in their own order. The variables that the next forward pass reads first are then not the last to be final, and
- * while they travel there is something left to compute. Putting off more would begin to send later. */
+ * What a step does for its weight alone, if that is a variable, is put off for two steps: so the first steps of a pass
+ * are finished last, but in their own order. The variables that the next forward pass reads first are then not the last
+ * to be final, and while they travel there is something left to compute. Putting off more would begin to send later. */
 #include <string.h>
 
 #include "worker/nn/tape_state.h"
 
-/* Notes which of the inputs are variables. */
+/* Notes which variables are among the inputs. Whoever reads a value through a view uses the variable, too, even where
+ * no gradient goes through: until then it may not be overwritten. */
 static void note_uses(sg_tape *tape, sg_tape_step *s, const sg_tape_layer *layer)
 {
     s->variables = sg_tape_note(tape, layer->n_inputs * sizeof(sg_tape_leaf *));
     for (size_t i = 0; s->variables && i < layer->n_inputs; i++) {
-        if (!layer->inputs[i]->is_variable || !layer->inputs[i]->needs_gradient)
+        sg_tensor *used = layer->inputs[i]->is_variable ? layer->inputs[i] : layer->inputs[i]->view_of;
+        if (!used || !used->needs_gradient)
             continue;
-        sg_tape_leaf *v = (sg_tape_leaf *)layer->inputs[i];
+        sg_tape_leaf *v = (sg_tape_leaf *)used;
         v->n_uses++;
         s->variables[s->n_variables++] = v;
     }
@@ -36,7 +38,7 @@ void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
 {
     if (!layer->output || !layer->output->needs_gradient)
         return;
-    SG_ASSERT(!shares_output(tape->last_step, layer->output) || !layer->backward_variables);
+    SG_ASSERT(!shares_output(tape->last_step, layer->output) || !layer->backward_weight);
     sg_tape_step *added = sg_tape_note(tape, sizeof *added);
     void *copy = sg_tape_note(tape, layer->state_bytes);
     if (!added || !copy)
@@ -46,7 +48,8 @@ void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
     *added = (sg_tape_step){.earlier = tape->last_step,
                             .output = layer->output,
                             .backward = layer->backward,
-                            .backward_variables = layer->backward_variables,
+                            .backward_weight = layer->backward_weight,
+                            .is_put_off = layer->backward_weight && layer->weight->is_variable,
                             .state = copy};
     note_uses(tape, added, layer);
     tape->last_step = added;
@@ -148,11 +151,11 @@ static void tell(sg_tape *tape, sg_tape_leaf *v, size_t n_elems)
         tape->listener.fn(tape->listener.user, &v->tensor, first, n_elems - first);
 }
 
-void sg_tape_part_written(sg_tape *tape, sg_tensor *written, size_t n_elems)
+void sg_tape_part_written(sg_tape *tape, sg_tensor *weight, size_t n_elems)
 {
-    SG_ASSERT(written->is_variable && n_elems <= written->n_elems);
-    sg_tape_leaf *v = (sg_tape_leaf *)written;
-    if (v->n_wanted == 1 && n_elems > v->n_told && n_elems < written->n_elems)
+    SG_ASSERT(n_elems <= weight->n_elems);
+    sg_tape_leaf *v = weight->is_variable ? (sg_tape_leaf *)weight : NULL;
+    if (v && v->n_wanted == 1 && n_elems > v->n_told && n_elems < weight->n_elems)
         tell(tape, v, n_elems);
 }
 
@@ -171,8 +174,8 @@ static void conclude(sg_tape *tape, sg_tape_leaf *v)
 /* The second half of going back over a step. */
 static void finish_step(sg_tape *tape, const sg_tape_step *s)
 {
-    if (s->backward_variables && s->output->written_in == tape->backward_pass && tape->error.code == SG_OK)
-        s->backward_variables(tape, s->state, s->output);
+    if (s->backward_weight && s->output->written_in == tape->backward_pass && tape->error.code == SG_OK)
+        s->backward_weight(tape, s->state, s->output);
     if (!shares_output(s->earlier, s->output))
         give_gradient_back(tape, s->output);
     for (size_t i = 0; i < s->n_variables && tape->error.code == SG_OK; i++)
@@ -190,12 +193,12 @@ static void go_back(sg_tape *tape)
     for (const sg_tape_step *s = tape->last_step; s && tape->error.code == SG_OK; s = s->earlier) {
         if (s->output->written_in == tape->backward_pass)
             s->backward(tape, s->state, s->output);
-        const sg_tape_step *due = s->backward_variables ? before : s;
+        const sg_tape_step *due = s->is_put_off ? before : s;
         if (due)
             finish_step(tape, due);
         if (tape->device)
             receive(tape, false);
-        if (s->backward_variables) {
+        if (s->is_put_off) {
             before = newest;
             newest = s;
         }

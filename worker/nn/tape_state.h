@@ -11,7 +11,7 @@ typedef struct sg_tape_leaf {
     struct sg_tape_leaf *earlier;
     void *host_value, *host_gradient; /* of its user; the tensor's own where there is no device */
     size_t n_brought;                 /* elements of the value that were sent to the device in this pass */
-    size_t n_uses;                    /* by steps */
+    size_t n_uses;                    /* by steps, those that read its value through a view among them */
     size_t n_wanted;                  /* uses that this backward pass has not been gone back over yet */
     size_t n_told;                    /* elements that were said to be final in this backward pass */
 } sg_tape_leaf;
@@ -29,9 +29,10 @@ typedef struct sg_tape_reads {
 typedef struct sg_tape_step {
     struct sg_tape_step *earlier;
     sg_tensor *output;
-    sg_tape_backward_fn backward, backward_variables;
+    sg_tape_backward_fn backward, backward_weight;
+    bool is_put_off; /* backward_weight is */
     const void *state;
-    sg_tape_leaf **variables; /* [n_variables] those among its inputs that have a gradient */
+    sg_tape_leaf **variables; /* [n_variables] those among its inputs, or behind them, that have a gradient */
     size_t n_variables;
 } sg_tape_step;
 

@@ -108,6 +108,7 @@ sg_tensor *sg_tape_view(sg_tape *tape, const sg_tensor *x, uint32_t rank, const 
     tensor->needs_gradient = x->needs_gradient;
     tensor->value = x->value;
     tensor->block = x->block;
+    tensor->view_of = x->is_variable ? (sg_tensor *)(uintptr_t)x : x->view_of; /* the tape's own tensor */
     return tensor;
 }
 
