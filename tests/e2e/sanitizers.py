@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 EXIT_CODE = 99  # of a process in which something was found; none that the programs know
 # What is found in a program that a sanitizer was built into: its name, how many times as long everything may take, and
 # what it must tell of in faults.c.
-KINDS = {b"__tsan_init": ("thread", 10, ("race",)), b"__asan_init": ("address", 4, ("leak", "overrun")),
+KINDS = {b"__tsan_init": ("thread", 5, ("race",)), b"__asan_init": ("address", 3, ("leak", "overrun")),
          b"__ubsan_handle": ("undefined", 2, ("overflow",))}
 OPTIONS = {
     # A library that a scenario preloads comes before the sanitizer's own. gcc's undefined beside its address knows of no

@@ -7,7 +7,7 @@ import time
 from harness import check, scenario, wait_until
 from sanitizers import measured
 
-SECONDS, MOST = 6, 0.01
+SECONDS, MOST = 4, 0.01
 
 
 def cpu_seconds(process):

@@ -4,9 +4,10 @@ import re
 import signal
 import time
 
-from harness import check, contains, equal, scenario
+from harness import check, contains, equal, scenario, slowed
 
-D_S = 1
+D_S = slowed(2)
+PAUSE = f"pause_ms={slowed(25)}"  # so that the job lasts for much longer than 3 D
 SURVIVOR, STOPPED = 0, 1
 
 
@@ -23,8 +24,8 @@ def start(case, *options):
     config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, lease_ms=str(1000 * D_S), park_ms="200",
                          update__rule="sgd", update__learning_rate="1")
     ps = [case.ps(config, 0), case.ps(config, 1)]
-    survivor = case.stepper(config, SURVIVOR, "steps=100000", "until=400", "pause_ms=15", *options)
-    stopped = case.stepper(config, STOPPED, "steps=100000", "until=400", "pause_ms=15", *options)
+    survivor = case.stepper(config, SURVIVOR, "steps=100000", "until=330", PAUSE, *options)
+    stopped = case.stepper(config, STOPPED, "steps=100000", "until=330", PAUSE, *options)
     stopped.wait_for_out("step=5 ")
     stopped.send(signal.SIGSTOP)
     return config, ps, survivor, stopped
@@ -61,7 +62,7 @@ def a_worker_that_stood_still_comes_again_and_nothing_late_counts(case):
 def a_worker_whose_place_was_taken_ends_with_75(case):
     config, ps, survivor, stopped = start(case)
     ps[0].wait_for("lost worker=1")
-    other = case.stepper(config, STOPPED, "steps=100000", "until=400", "pause_ms=15")
+    other = case.stepper(config, STOPPED, "steps=100000", "until=330", PAUSE)
     other.wait_for_out("step=")
     stopped.send(signal.SIGCONT)
     stopped.expect(75)
@@ -74,8 +75,9 @@ def a_worker_whose_place_was_taken_ends_with_75(case):
 
 @scenario
 def the_built_in_trainer_goes_on_by_itself_after_it_stood_still(case):
+    steps = slowed(4000)  # so large that they last for longer than 3 D, though one worker does them alone
     config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, lease_ms=str(1000 * D_S), park_ms="200",
-                         train__steps="30000")
+                         train__steps=str(steps), train__batch="128", model__hidden="[2048]")
     processes = [case.ps(config, 0), case.ps(config, 1), case.worker(config, 0)]
     stopped = case.worker(config, 1)
     stopped.wait_for("training")
@@ -85,4 +87,4 @@ def the_built_in_trainer_goes_on_by_itself_after_it_stood_still(case):
     stopped.wait_for("joined_again")
     for process in (stopped, *processes):
         process.expect(0, 120)
-    check(case.summary()["steps"] == 30000, "all steps were done")
+    check(case.summary()["steps"] == steps, "all steps were done")

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 
-from harness import alive, check, contains, equal, scenario, wait_until
+from harness import alive, check, contains, equal, scenario, slowed, wait_until
 
 STEPS = 2000  # so many that it has not ended before it is killed
 CALM = []  # parameters_sha256 of the undisturbed run, once there was one
@@ -13,7 +13,7 @@ CALM = []  # parameters_sha256 of the undisturbed run, once there was one
 
 def cluster(case, name, every=50, **keys):
     """Two ps and two workers; the checkpoints lie in a folder of the run's own."""
-    keys = {"lease_ms": "1500", "park_ms": "400", "start_timeout_ms": "30000", "train__steps": str(STEPS),
+    keys = {"lease_ms": str(slowed(1500)), "park_ms": "400", "start_timeout_ms": "30000", "train__steps": str(STEPS),
             "run_dir": f"{case.dir}/{name}", "update__rule": "adam", "update__learning_rate": "0.001", "restarts": "9",
             **keys}
     text = f"checkpoint:\n  dir: {case.dir}/{name}-checkpoints\n  every: {every}\n"
@@ -129,7 +129,8 @@ def a_ps_that_stands_still_a_little_longer_than_a_lease_is_lost_for_that_moment_
 @scenario
 def the_ps_with_the_coordinator_stands_still_for_a_lease_and_a_half_and_nobody_is_lost(case):
     sha256 = undisturbed(case)
-    run = case.start("shardgrad", "run", cluster(case, "run"))
+    run = case.start("shardgrad", "run", cluster(case, "run", lease_ms=str(slowed(3000))))
+
     def rolled_back(who):
         return log_of(case, "run", who).count(" rolled_back generation=")
 
@@ -196,7 +197,7 @@ def a_job_that_began_anew_beside_old_checkpoints_keeps_its_own_progress_when_ps_
 
 @scenario
 def a_worker_that_has_done_its_part_and_waits_for_the_others_goes_back_with_the_job(case):
-    config = cluster(case, "run", every=500, lease_ms="10000", warn_after_ms="500", train__steps="8000",
+    config = cluster(case, "run", every=500, lease_ms=str(slowed(10000)), warn_after_ms="500", train__steps="8000",
                      update__mode="async")
     ps = [case.ps(config, index) for index in range(2)]
     workers = [case.worker(config, index) for index in range(2)]

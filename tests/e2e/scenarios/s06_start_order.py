@@ -31,7 +31,7 @@ def any_order_of_start_ends_with_the_same_parameters(case):
 
 @scenario
 def a_missing_worker_is_named_again_and_again_and_given_up_after_start_timeout(case):
-    config = case.config(workers=2, warn_after_ms="500", park_ms="200", lease_ms="1000", start_timeout_ms="4000")
+    config = case.config(workers=2, warn_after_ms="500", park_ms="200", lease_ms="3000", start_timeout_ms="4000")
     ps = case.ps(config, 0)
     began = time.monotonic()
     worker = case.worker(config, 0)

@@ -51,7 +51,7 @@ def where_all_checkpoints_are_damaged_the_job_does_not_begin_anew_in_silence(cas
 @scenario
 def a_folder_that_goes_away_while_the_job_recovers_ends_it_with_one_line_that_names_it(case):
     folder = f"{case.dir}/checkpoints"
-    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), train__steps="100000", restarts="5", lease_ms="1500", park_ms="400",
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), train__steps="100000", restarts="5", lease_ms="3000", park_ms="400",
                          text=f"checkpoint: {{dir: {folder}, every: 20}}\n")
     run = case.start("shardgrad", "run", config)
     children = case.watch_children(run, 3)
