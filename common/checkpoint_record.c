@@ -1,7 +1,9 @@
 /* common/checkpoint_record.c - the records of generations: which exist, and which sets they forbid.
  *
- * A record is made whole or not at all and never changed. One that cannot be read is an error and not as good as none:
- * what it forbids is not known. That matters no more once a later generation began from nothing. */
+ * A record is made whole or not at all, never changed, and never removed: a set that it forbids may come back after its
+ * own removal, from a backup or since the power was lost before that was on the disk, and nothing else tells then that
+ * it was given up. The newest one fences. One that cannot be read is an error and not as good as none: what it forbids
+ * is not known. That matters no more once a later generation began from nothing. */
 #include <stdio.h>
 
 #include "common/checkpoint_internal.h"

@@ -102,7 +102,7 @@ static const sg_config_option options[] = {
     {"update.backup_workers", SG_CONFIG_COUNT, AT(update.backup_workers), "0", 0, SG_MAX_WORKERS - 1, .shared = true, .renews = true,
      .help = "sync: a step waits for all workers but so many, at least for one"},
     {"update.rule", SG_CONFIG_CHOICE, AT(update.rule), "sgd", .choices = rules, .shared = true, .renews = true,
-     .help = "how values follow from gradients"},
+     .help = "how values follow from gradients; average: from values that trainers of one's own push, not for the built-in one"},
     {"update.learning_rate", SG_CONFIG_REAL, AT(update.learning_rate), "0.01", .low = 0, .high = MAX_FACTOR, .shared = true, .changes = true,
      .help = "before the schedule"},
     {"update.base_batch", SG_CONFIG_COUNT, AT(update.base_batch), "0", 0, 1u << 24, .shared = true,

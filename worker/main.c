@@ -50,6 +50,19 @@ static uint64_t patience_ms(const sg_daemon *daemon, const sg_config *config)
     return daemon->parent == NULL ? 0 : config->shutdown_grace_ms * 5 / 8;
 }
 
+/* What was trained is not lost with a full disk. Who started this worker by hand reads standard output; `shardgrad run`
+ * reads the other one, and prints it. */
+static void print_unwritten(const sg_daemon *daemon, const sg_trainer *trainer)
+{
+    const sg_summary *summary = sg_trainer_unwritten(trainer);
+    if (summary == NULL)
+        return;
+    char *line = sg_summary_line(summary);
+    fprintf(daemon->parent != NULL ? stderr : stdout, SG_SUMMARY_UNWRITTEN "%s\n", line);
+    fflush(stdout);
+    free(line);
+}
+
 static sg_status train(const sg_daemon *daemon, const sg_config *config, uint32_t index, sg_log *log,
                        int *signal_number, sg_error *err)
 {
@@ -65,6 +78,7 @@ static sg_status train(const sg_daemon *daemon, const sg_config *config, uint32_
     const sg_interruptible interruptible = {
         .work = work, .stop = stop, .user = trainer, .patience_ms = patience_ms(daemon, config)};
     sg_status status = sg_interruptible_run(&interruptible, signal_number, err);
+    print_unwritten(daemon, trainer);
     sg_trainer_destroy(trainer);
     for (char **item = set; *item != NULL; item++)
         free(*item);

@@ -248,6 +248,17 @@ def too_little_address_space_is_told_at_the_start(case):
 
 
 @test
+def a_result_that_finds_no_room_is_printed_all_the_same(case):
+    little = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))}  # a summary has more
+    config = case.config()
+    for args in ((), ("--local",)):
+        run = case.start("shardgrad", "run", config, *args, **little).expect(66)
+        contains(run.out, r"(?m)^parameters_sha256  [0-9a-f]{64}$", f"the result of {args}")
+        contains(run.out, r"run directory .*run .without summary.json, which could not be written", "what is missing")
+        one_line(run, r"cannot write \S+/run/summary\.json: File too large")
+
+
+@test
 def closed_standard_streams_become_no_files_of_ours(case):
     def close_all():
         for descriptor in (0, 1, 2):

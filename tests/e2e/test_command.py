@@ -163,6 +163,18 @@ def training_in_one_process_learns_and_leaves_a_summary(case):
 
 
 @test
+def tests_on_the_way_stand_in_the_summary(case):
+    config = case.config(workers=2, train__test_every_steps="6")
+    runs = [case.train(config, *args)["evaluations"] for args in ([], ["--mode", "async"], ["--local"])]
+    for found in runs:
+        equal([test["step"] for test in found], [6, 12, 18], "steps that were tested")
+        check(all(0 <= test["test_accuracy"] <= 1 and test["test_loss"] > 0 for test in found), f"in {found}")
+    for both, one in zip(runs[0], runs[2]):
+        check(abs(both["test_accuracy"] - one["test_accuracy"]) < 0.03, f"of both workers and of one: {runs}")
+    equal(case.train(config, "--local", "--set", "train.test_every_steps=0")["evaluations"], [], "without tests")
+
+
+@test
 def training_in_one_process_is_the_same_for_the_same_seed_alone(case):
     config = case.config()
     first, second = (case.train(config, "--local", run=name) for name in ("a", "b"))

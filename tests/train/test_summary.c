@@ -57,6 +57,19 @@ Test(summary, what_is_written_is_read, .init = make_folder, .fini = remove_folde
     cr_assert_str_eq(read.version, "0.1.0");
 }
 
+Test(summary, what_could_not_be_written_is_read_from_its_line)
+{
+    sg_summary written = example(), read;
+    char *line = sg_summary_line(&written);
+    cr_assert_null(strpbrk(line, " \n"));
+    cr_assert_eq(sg_summary_from_line(line, &read, NULL), SG_OK);
+    cr_assert(read.steps == 2345 && read.test_accuracy == 0.8875 && read.diverged);
+    cr_assert_str_eq(read.parameters_sha256, written.parameters_sha256);
+    line[strlen(line) / 2] = '\0';
+    cr_assert_eq(sg_summary_from_line(line, &read, NULL), SG_DATA);
+    free(line);
+}
+
 Test(summary, a_loss_that_is_not_finite_is_null, .init = make_folder, .fini = remove_folder)
 {
     sg_summary written = example(), read;

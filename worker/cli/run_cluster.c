@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/descriptors.h"
 #include "common/signals.h"
+#include "worker/cli/evaluations.h"
 #include "worker/cli/program.h"
 #include "worker/cli/restart.h"
 #include "worker/cli/run.h"
@@ -41,7 +42,9 @@ typedef struct cluster {
     uint64_t told_ms;       /* when it was told what the ps still do after the last worker; 0: never */
     uint64_t tested;        /* 1 + the iteration of the newest test that was told of; 0: none */
     char ended_ps[32];      /* the first that ended well while workers still ran; "": none */
-    sg_error end;           /* why the run was ended from here, by its code; SG_OK: it was not */
+    sg_evaluations evaluations;
+    sg_summary unwritten; /* of worker 0, which could not write it; mode "": there is none */
+    sg_error end;         /* why the run was ended from here, by its code; SG_OK: it was not */
 
     uv_work_t asking;
     bool is_asking;
@@ -133,6 +136,12 @@ static void on_line(void *user, const char *who, const char *line)
     char level;
     const char *text = sg_supervisor_log_text(line, &level);
     tell_restored(c, who, text);
+    sg_evaluations_take_line(&c->evaluations, who, text);
+    if (strncmp(text, SG_SUMMARY_UNWRITTEN, strlen(SG_SUMMARY_UNWRITTEN)) == 0) {
+        if (sg_summary_from_line(text + strlen(SG_SUMMARY_UNWRITTEN), &c->unwritten, NULL) != SG_OK)
+            c->unwritten.mode[0] = '\0';
+        return;
+    }
     /* An error of a ps or of a worker's session with which it ends: its last word says the same. */
     const bool is_end = strncmp(text, "failed status=", strlen("failed status=")) == 0;
     bool quiet = is_end || level == 'I' || level == 'D' || sg_supervisor_last_word(line) != NULL ||
@@ -405,6 +414,8 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
 {
     sg_progress_clear(&c->run->progress);
     int failure = find_failure(c, start_status, err);
+    if (c->unwritten.mode[0] != '\0')
+        (void)!sg_run_directory_print(&c->unwritten, c->config->run_dir, NULL); /* what failed is told, and why */
     if (failure != 0 && c->signal_number == 0) {
         fprintf(stderr, "shardgrad: %s (logs: %s/log)\n", err->message, c->config->run_dir);
         return failure;
@@ -414,8 +425,13 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
         tell_how_to_go_on(c->config);
         return code;
     }
+    sg_error why;
+    const bool has_result = sg_run_directory_has_result(c->config->run_dir);
+    const sg_status written = has_result ? sg_evaluations_write(&c->evaluations, c->config->run_dir, &why) : SG_OK;
     sg_status status = sg_run_directory_print_result(c->config->run_dir, err);
-    if (status == SG_NOT_FOUND)
+    if (status == SG_OK && written != SG_OK)
+        status = sg_error_set(err, written, "the tests on the way are not in summary.json: %s", why.message);
+    if (status == SG_NOT_FOUND && !has_result)
         status =
             sg_error_set(err, SG_PEER_LOST,
                          "there is no result: worker-0, which evaluates, ended before the last step (logs: %s/log)",
@@ -441,6 +457,7 @@ int sg_run_cluster(sg_run *run)
 
     sg_status_query_destroy(c.query);
     int code = conclude(&c, status, &err);
+    sg_evaluations_deinit(&c.evaluations);
     sg_supervisor_destroy(c.supervisor);
     uv_run(&c.loop, UV_RUN_DEFAULT);
     SG_ASSERT(uv_loop_close(&c.loop) == 0);

@@ -176,22 +176,26 @@ static sg_status judge(const sg_summary *s, sg_error *err)
     return SG_OK;
 }
 
-sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err)
+sg_status sg_run_directory_print(const sg_summary *s, const char *run_dir, sg_error *err)
 {
-    sg_summary s;
-    sg_status status = sg_summary_read(run_dir, &s, err);
-    if (status != SG_OK)
-        return status;
     char loss[80];
-    describe_loss(&s, loss, sizeof(loss));
+    describe_loss(s, loss, sizeof(loss));
     printf("test_accuracy      %.4f\n"
            "final_train_loss   %s\n"
            "steps              %" PRIu64 " (%s, %" PRIu64 " ps, %" PRIu64 " workers)\n"
            "seconds            %.2f (%.0f examples/s)\n"
            "parameters_sha256  %s\n"
-           "run directory      %s\n",
-           s.test_accuracy, loss, s.steps, s.mode, s.ps, s.workers, s.seconds, s.examples_per_second,
-           s.parameters_sha256, run_dir);
+           "run directory      %s%s\n",
+           s->test_accuracy, loss, s->steps, s->mode, s->ps, s->workers, s->seconds, s->examples_per_second,
+           s->parameters_sha256, run_dir,
+           sg_run_directory_has_result(run_dir) ? "" : " (without summary.json, which could not be written)");
     fflush(stdout);
-    return judge(&s, err);
+    return judge(s, err);
+}
+
+sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err)
+{
+    sg_summary s;
+    sg_status status = sg_summary_read(run_dir, &s, err);
+    return status == SG_OK ? sg_run_directory_print(&s, run_dir, err) : status;
 }

@@ -2,7 +2,7 @@
 #ifndef SG_WORKER_CLI_RUN_DIRECTORY_H
 #define SG_WORKER_CLI_RUN_DIRECTORY_H
 
-#include "common/status.h"
+#include "worker/train/summary.h"
 
 /* Makes the folder if need be, locks it, and removes what an earlier run left there that would confuse this one:
  * address/, log/, summary.json. The lock belongs to *lock_fd and to every process that inherits it; it ends when all
@@ -20,5 +20,8 @@ bool sg_run_directory_describe(const char *run_dir, char *out, size_t out_bytes)
 /* Prints the summary that a run left, for people, to standard output; then to standard error, if gradients were left
  * out, how many and what to do. Errors: NOT_FOUND, DATA; NON_FINITE: all was printed, but the training diverged. */
 SG_MUST_USE sg_status sg_run_directory_print_result(const char *run_dir, sg_error *err);
+
+/* The same of a summary that is not there, since it could not be written; says so. */
+SG_MUST_USE sg_status sg_run_directory_print(const sg_summary *summary, const char *run_dir, sg_error *err);
 
 #endif

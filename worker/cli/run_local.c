@@ -5,6 +5,7 @@
 #include "common/folder.h"
 #include "common/memory_limit.h"
 #include "kernels/kernel.h"
+#include "worker/cli/evaluations.h"
 #include "worker/cli/run.h"
 #include "worker/cli/run_directory.h"
 #include "worker/train/backend.h"
@@ -19,6 +20,9 @@ typedef struct local_run {
     sg_log log; /* to the file, and what is for the user also to the terminal */
     uint64_t examples, shown_ms;
     sg_tested tested; /* the newest */
+    sg_evaluations evaluations;
+    sg_summary summary;
+    bool is_trained; /* to the end: the summary is filled in */
     atomic_bool stopped;
     _Atomic(sg_workload *) workload;
 } local_run;
@@ -37,8 +41,10 @@ static void show_step(void *user, const sg_step *step)
     local_run *l = user;
     uint64_t now_ms = sg_clock_ms();
     l->examples += step->examples;
-    if (step->tested.of > 0)
+    if (step->tested.of > 0) {
         l->tested = step->tested;
+        sg_evaluations_take(&l->evaluations, 0, step->number, &step->tested);
+    }
     if (now_ms - l->shown_ms < PROGRESS_EVERY_MS)
         return;
     l->shown_ms = now_ms;
@@ -53,11 +59,12 @@ static void show_step(void *user, const sg_step *step)
 static sg_status train(local_run *l, sg_workload *workload, sg_error *err)
 {
     sg_local_options options = {.workload = workload, .log = &l->log, .on_step = show_step, .user = l};
-    sg_summary summary;
-    sg_status status = sg_local_run(&options, &summary, err);
+    const char *run_dir = l->run->arguments->config->run_dir;
+    sg_status status = sg_local_run(&options, &l->summary, err);
+    l->is_trained = status == SG_OK;
     if (status == SG_OK)
-        status = sg_summary_write(&summary, l->run->arguments->config->run_dir, err);
-    return status;
+        status = sg_summary_write(&l->summary, run_dir, err);
+    return status == SG_OK ? sg_evaluations_write(&l->evaluations, run_dir, err) : status;
 }
 
 static sg_status work(void *user, sg_error *err)
@@ -109,8 +116,11 @@ int sg_run_local(sg_run *run)
     int signal_number = 0;
     sg_status status = run_logged(&l, &signal_number, &err);
     sg_progress_clear(&run->progress);
-    if (status == SG_OK)
-        status = sg_run_directory_print_result(config->run_dir, &err);
+    sg_evaluations_deinit(&l.evaluations);
+    sg_error judged;
+    sg_status result = l.is_trained ? sg_run_directory_print(&l.summary, config->run_dir, &judged) : SG_OK;
+    if (status == SG_OK && result != SG_OK)
+        status = sg_error_set(&err, result, "%s", judged.message);
     if (status != SG_OK)
         fprintf(stderr, "shardgrad: %s\n", err.message);
     return sg_interruptible_exit_code(status, signal_number);

@@ -19,19 +19,29 @@ static char *summary_path(const char *run_dir)
     return sg_xprintf("%s/summary.json", run_dir);
 }
 
-sg_status sg_summary_write(const sg_summary *s, const char *run_dir, sg_error *err)
+static json_t *to_json(const sg_summary *s)
 {
     json_t *root = json_pack(
-        "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:b, s:s, s:s, s:s}", "mode", s->mode, "ps", (json_int_t)s->ps,
-        "workers", (json_int_t)s->workers, "steps", (json_int_t)s->steps, "seconds", real_or_null(s->seconds),
-        "examples_per_second", real_or_null(s->examples_per_second), "final_train_loss",
-        real_or_null(s->final_train_loss), "test_accuracy", real_or_null(s->test_accuracy), "non_finite_steps",
-        (json_int_t)s->non_finite_steps, "diverged", s->diverged, "parameters_sha256", s->parameters_sha256,
-        "initial_parameters_sha256", s->initial_parameters_sha256, "version", s->version);
+        "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:[], s:I, s:b, s:s, s:s, s:s}", "mode", s->mode, "ps",
+        (json_int_t)s->ps, "workers", (json_int_t)s->workers, "steps", (json_int_t)s->steps, "seconds",
+        real_or_null(s->seconds), "examples_per_second", real_or_null(s->examples_per_second), "final_train_loss",
+        real_or_null(s->final_train_loss), "test_accuracy", real_or_null(s->test_accuracy), "evaluations",
+        "non_finite_steps", (json_int_t)s->non_finite_steps, "diverged", s->diverged, "parameters_sha256",
+        s->parameters_sha256, "initial_parameters_sha256", s->initial_parameters_sha256, "version", s->version);
     SG_ASSERT(root != NULL);
-    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    json_decref(root);
+    return root;
+}
+
+static char *to_text(const json_t *root, size_t flags)
+{
+    char *text = json_dumps(root, flags | JSON_REAL_PRECISION(9));
     SG_ASSERT(text != NULL);
+    return text;
+}
+
+static sg_status write_json(const json_t *root, const char *run_dir, sg_error *err)
+{
+    char *text = to_text(root, JSON_INDENT(2));
     char *line = sg_xprintf("%s\n", text);
     char *path = summary_path(run_dir);
     sg_status status = sg_folder_write(path, line, strlen(line), err);
@@ -39,6 +49,22 @@ sg_status sg_summary_write(const sg_summary *s, const char *run_dir, sg_error *e
     free(line);
     free(text);
     return status;
+}
+
+sg_status sg_summary_write(const sg_summary *s, const char *run_dir, sg_error *err)
+{
+    json_t *root = to_json(s);
+    sg_status status = write_json(root, run_dir, err);
+    json_decref(root);
+    return status;
+}
+
+char *sg_summary_line(const sg_summary *s)
+{
+    json_t *root = to_json(s);
+    char *text = to_text(root, JSON_COMPACT);
+    json_decref(root);
+    return text;
 }
 
 static void copy_text(const char *from, char *to, size_t to_bytes)
@@ -75,20 +101,58 @@ static sg_status take_apart(json_t *root, const char *path, sg_summary *s, sg_er
     return SG_OK;
 }
 
+static sg_status load(const char *path, json_t **root, sg_error *err)
+{
+    json_error_t fault;
+    *root = json_load_file(path, 0, &fault);
+    if (*root != NULL)
+        return SG_OK;
+    if (access(path, R_OK) != 0)
+        return sg_error_set(err, SG_NOT_FOUND, "%s: there is no such file", path);
+    return sg_error_set(err, SG_DATA, "%s:%d: %s", path, fault.line, fault.text);
+}
+
 sg_status sg_summary_read(const char *run_dir, sg_summary *summary, sg_error *err)
 {
     char *path = summary_path(run_dir);
-    json_error_t fault;
-    json_t *root = json_load_file(path, 0, &fault);
-    sg_status status;
-    if (root != NULL)
+    json_t *root;
+    sg_status status = load(path, &root, err);
+    if (status == SG_OK) {
         status = take_apart(root, path, summary, err);
-    else if (access(path, R_OK) != 0)
-        status = sg_error_set(err, SG_NOT_FOUND, "%s: there is no such file", path);
-    else
-        status = sg_error_set(err, SG_DATA, "%s:%d: %s", path, fault.line, fault.text);
-    json_decref(root);
+        json_decref(root);
+    }
     free(path);
+    return status;
+}
+
+sg_status sg_summary_from_line(const char *line, sg_summary *summary, sg_error *err)
+{
+    json_error_t fault;
+    json_t *root = json_loads(line, 0, &fault);
+    if (root == NULL)
+        return sg_error_set(err, SG_DATA, "the line of a summary: %s", fault.text);
+    sg_status status = take_apart(root, "the line of a summary", summary, err);
+    json_decref(root);
+    return status;
+}
+
+sg_status sg_summary_add_evaluations(const char *run_dir, const sg_summary_evaluation *evaluations, size_t n,
+                                     sg_error *err)
+{
+    char *path = summary_path(run_dir);
+    json_t *root;
+    sg_status status = load(path, &root, err);
+    free(path);
+    if (status != SG_OK)
+        return status;
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:I, s:o, s:o}", "step", (json_int_t)evaluations[i].step,
+                                              "test_accuracy", real_or_null(evaluations[i].test_accuracy), "test_loss",
+                                              real_or_null(evaluations[i].test_loss)));
+    json_object_set_new(root, "evaluations", list);
+    status = write_json(root, run_dir, err);
+    json_decref(root);
     return status;
 }
 

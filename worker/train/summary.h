@@ -19,6 +19,12 @@ typedef struct sg_summary {
     char version[32];
 } sg_summary;
 
+/* One test on the way, of the whole test set. */
+typedef struct sg_summary_evaluation {
+    uint64_t step; /* with whose values, before it */
+    double test_accuracy, test_loss;
+} sg_summary_evaluation;
+
 /* Mean of the newest losses of a training: the last of at most SG_SUMMARY_LOSSES steps, weighted by their examples.
  * A value; zeroed is empty. */
 #define SG_SUMMARY_LOSSES 100u
@@ -33,8 +39,19 @@ double sg_summary_losses_mean(const sg_summary_losses *losses); /* NaN if there 
 /* Fills in what is told of the end: final_train_loss, diverged and parameters_sha256. test_accuracy is the caller's. */
 void sg_summary_conclude(sg_summary *summary, const sg_workload *workload, const sg_summary_losses *losses);
 
-/* Replaces run_dir/summary.json, whole or not at all. Errors: NOT_FOUND (it cannot be written). */
+/* Replaces run_dir/summary.json, whole or not at all; it names no evaluation yet. Errors: NOT_FOUND (it cannot be
+ * written). */
 SG_MUST_USE sg_status sg_summary_write(const sg_summary *summary, const char *run_dir, sg_error *err);
+/* Replaces it by one that has these evaluations, too. Errors: NOT_FOUND, DATA. */
+SG_MUST_USE sg_status sg_summary_add_evaluations(const char *run_dir, const sg_summary_evaluation *evaluations,
+                                                 size_t n, sg_error *err);
+/* The same content in one line, where the file cannot be written; freed by free(). The worker daemon prints it then,
+ * with this before it: to its standard error, from which `shardgrad run` takes it, or, started by hand, to its standard
+ * output. */
+#define SG_SUMMARY_UNWRITTEN "summary "
+char *sg_summary_line(const sg_summary *summary);
+/* Reads such a line. Errors: DATA. */
+SG_MUST_USE sg_status sg_summary_from_line(const char *line, sg_summary *summary, sg_error *err);
 /* Errors: NOT_FOUND, DATA (not a summary). */
 SG_MUST_USE sg_status sg_summary_read(const char *run_dir, sg_summary *summary, sg_error *err);
 

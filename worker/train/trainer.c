@@ -36,6 +36,8 @@ struct sg_trainer {
     uint64_t started_ns, ended_ns; /* of the first step and of the last */
     uint64_t first;                /* iteration with which this life began */
     char initial_sha256[SG_WORKLOAD_HASH_BYTES];
+    sg_summary summary; /* of worker 0, once it has trained to the end, */
+    bool unwritten;     /* and could not write it */
 };
 
 sg_trainer *sg_trainer_create(const sg_trainer_options *options)
@@ -58,6 +60,11 @@ void sg_trainer_destroy(sg_trainer *t)
 const sg_workload *sg_trainer_workload(const sg_trainer *t)
 {
     return t->workload;
+}
+
+const sg_summary *sg_trainer_unwritten(const sg_trainer *t)
+{
+    return t->unwritten ? &t->summary : NULL;
 }
 
 void sg_trainer_stop(sg_trainer *t)
@@ -317,7 +324,10 @@ static sg_status finish(sg_trainer *t, sg_client *client, sg_error *err)
     sg_log_info(t->options.log, "trained", "data_waits=%" PRIu64, sg_batches_waits(w->batches));
     sg_log_info(t->options.log, "evaluated", "test_accuracy=%.4f parameters_sha256=%s", summary.test_accuracy,
                 summary.parameters_sha256);
-    return sg_summary_write(&summary, t->options.config->run_dir, err);
+    status = sg_summary_write(&summary, t->options.config->run_dir, err);
+    t->summary = summary;
+    t->unwritten = status != SG_OK;
+    return status;
 }
 
 /* --- joining and leaving -------------------------------------------------------------------------------------- */

@@ -31,6 +31,9 @@ SG_MUST_USE sg_status sg_trainer_run(sg_trainer *trainer, sg_error *err);
 /* Makes sg_trainer_run end soon, within 2 s, whatever it waits for. */
 void sg_trainer_stop(sg_trainer *trainer);
 
+/* The summary that worker 0 had when all was done, but could not write; NULL: it wrote it, or there is none. */
+const sg_summary *sg_trainer_unwritten(const sg_trainer *trainer);
+
 /* What sg_trainer_run trained; NULL before. Its values are the newest that this worker pulled. */
 const sg_workload *sg_trainer_workload(const sg_trainer *trainer);
 
