@@ -72,7 +72,7 @@ def go_on_without_one(case, others, what, stop):
 
 @test
 def the_example_of_the_readme_goes_on_when_it_was_too_late(case):
-    ps = cluster(case, workers=3, update__backup_workers="1")[1]
+    ps = cluster(case, workers=3, update__backup_workers="1", lease_ms="20000")[1]
     go_on_without_one(case, 2, "LATE", stop=False)
     for process in ps:
         process.expect(0)
@@ -80,7 +80,7 @@ def the_example_of_the_readme_goes_on_when_it_was_too_late(case):
 
 @test
 def the_example_of_the_readme_goes_on_when_it_was_given_up_for_lost(case):
-    ps = cluster(case, workers=2, on_worker_loss="continue")[1]
+    ps = cluster(case, workers=2, on_worker_loss="continue", lease_ms="3000")[1]
     go_on_without_one(case, 1, "FENCED", stop=True)
     for process in ps:
         process.expect(0)

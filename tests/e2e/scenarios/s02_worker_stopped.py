@@ -75,7 +75,7 @@ def a_worker_whose_place_was_taken_ends_with_75(case):
 
 @scenario
 def the_built_in_trainer_goes_on_by_itself_after_it_stood_still(case):
-    steps = slowed(4000)  # so large that they last for longer than 3 D, though one worker does them alone
+    steps = 2000 + slowed(2000)  # so large that they last for longer than 3 D, though one worker does them alone
     config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, lease_ms=str(1000 * D_S), park_ms="200",
                          train__steps=str(steps), train__batch="128", model__hidden="[2048]")
     processes = [case.ps(config, 0), case.ps(config, 1), case.worker(config, 0)]
