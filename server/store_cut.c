@@ -282,15 +282,33 @@ void sg_store_place(sg_store *store, uint32_t place, uint32_t *index, uint32_t *
     pthread_rwlock_unlock(&store->lock);
 }
 
+/* Locks the slice, unless the generation has passed, and with it all that was kept. One that begins meanwhile empties
+ * the slice after who holds it now. */
+static bool lock_of(sg_store *store, sg_store_slice *slice, uint64_t generation)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    const bool is_now = store->generation == generation;
+    if (is_now)
+        pthread_mutex_lock(&slice->mutex);
+    pthread_rwlock_unlock(&store->lock);
+    return is_now;
+}
+
+static bool is_of(const sg_store_keeping *k, const sg_store_cut *cut)
+{
+    return k && k->version && k->ordered && k->number == cut->number;
+}
+
 sg_status sg_store_take_kept(sg_store *store, const sg_store_cut *cut, uint32_t place, sg_store_kept *kept,
                              sg_error *err)
 {
     sg_store_slice *slice = &store->slices[place];
     *kept = (sg_store_kept){.slice = slice->index};
-    pthread_mutex_lock(&slice->mutex);
-    sg_store_keeping *k = slice->cut;
-    if (!k || !k->version || !k->ordered || k->number != cut->number) {
-        pthread_mutex_unlock(&slice->mutex);
+    const bool locked = lock_of(store, slice, cut->generation);
+    sg_store_keeping *k = locked ? slice->cut : NULL;
+    if (!is_of(k, cut)) {
+        if (locked)
+            pthread_mutex_unlock(&slice->mutex);
         return sg_error_set(err, SG_CANCELLED, "the checkpoint was given up");
     }
     if (!k->copied)
@@ -322,21 +340,12 @@ void sg_store_kept_deinit(sg_store_kept *kept)
     *kept = (sg_store_kept){.slice = kept->slice};
 }
 
-static bool has_passed(sg_store *store, uint64_t generation)
-{
-    pthread_rwlock_rdlock(&store->lock);
-    bool passed = store->generation != generation;
-    pthread_rwlock_unlock(&store->lock);
-    return passed;
-}
-
 void sg_store_drop_cut(sg_store *store, const sg_store_cut *cut)
 {
-    if (has_passed(store, cut->generation)) /* and with it all that was kept */
-        return;
     for (uint32_t i = 0; i < sg_store_n_slices(store); i++) {
         sg_store_slice *slice = &store->slices[i];
-        pthread_mutex_lock(&slice->mutex);
+        if (!lock_of(store, slice, cut->generation))
+            return;
         if (slice->cut && slice->cut->mark <= cut->ticket_mark)
             sg_store_cut_free(slice);
         if (slice->mark < cut->ticket_mark)

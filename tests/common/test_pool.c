@@ -78,8 +78,8 @@ Test(pool, a_buffer_may_come_back_after_the_pool_was_destroyed)
     sg_pool_buffer *buffer = sg_pool_get(pool, 100);
     sg_pool_destroy(pool);
     memset(buffer->data, 1, 100);
+    cr_assert_eq(((const char *)buffer->data)[99], 1);
     sg_pool_put(buffer); /* a leak or a use after free shows in the sanitizer's build */
-    cr_assert(true);
 }
 
 #define N_THREADS 4

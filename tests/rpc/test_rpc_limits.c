@@ -86,7 +86,7 @@ static size_t n_done(outcome *o)
 /* It is told UNAVAILABLE, which may be sent again, if it comes in the moment in which its connection grows old. */
 Test(rpc_limits, a_client_that_calls_on_and_on_notices_little_of_old_connections)
 {
-    enum { CALLS_AFTER = 3, AGES = 5 };
+    enum { AGES = 5 };
     service s;
     service_start_limited(&s, &(sg_rpc_server_options){.connection_age_ms = 50, .drain_ms = 60000});
     sg_rpc_client *client = client_make(MESSAGE_BYTES);

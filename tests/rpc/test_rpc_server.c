@@ -13,7 +13,10 @@
 #include "raw_http2.h"
 #include "tests/support/scarcity.h"
 
-TestSuite(rpc_server, .timeout = 60);
+TestSuite(rpc_server, .timeout = 180);
+
+#define BUSY_MS  30000u /* that a machine may lose to others, and a sanitizer */
+#define GRACE_MS 90000u /* far beyond it: who waits for the grace is caught */
 
 /* --- binding --- */
 
@@ -178,7 +181,7 @@ Test(rpc_server, an_idle_server_stops_without_waiting_for_the_grace)
 {
     service s;
     service_start(&s, NULL, 2);
-    stop_and_bind_again(&s, 20000, 5000);
+    stop_and_bind_again(&s, GRACE_MS, BUSY_MS);
 }
 
 Test(rpc_server, a_server_with_idle_connections_stops_without_waiting_for_the_grace)
@@ -190,7 +193,7 @@ Test(rpc_server, a_server_with_idle_connections_stops_without_waiting_for_the_gr
         clients[i] = client_make(MESSAGE_BYTES);
         check_echo(sg_rpc_client_channel(clients[i], s.address));
     }
-    stop_and_bind_again(&s, 20000, 5000);
+    stop_and_bind_again(&s, GRACE_MS, BUSY_MS);
     for (int i = 0; i < 3; i++)
         sg_rpc_client_destroy(clients[i]);
 }
@@ -211,12 +214,12 @@ Test(rpc_server, calls_that_are_answered_while_it_stops_reach_their_clients)
     for (size_t i = 0; i < SG_ARRAY_LEN(outcomes); i++) {
         outcomes[i] = (outcome)OUTCOME_INIT;
         sg_rpc_pending_release(
-            sg_rpc_channel_call(channel, PARK, push_message(1, NULL, 0, NULL), 40000, outcome_done, &outcomes[i]));
+            sg_rpc_channel_call(channel, PARK, push_message(1, NULL, 0, NULL), 120000, outcome_done, &outcomes[i]));
     }
     service_wait_parked(&s, SG_ARRAY_LEN(outcomes));
     pthread_t thread;
     cr_assert_eq(pthread_create(&thread, NULL, close_run, &s), 0);
-    stop_and_bind_again(&s, 20000, 10000);
+    stop_and_bind_again(&s, GRACE_MS, BUSY_MS);
     pthread_join(thread, NULL);
     for (size_t i = 0; i < SG_ARRAY_LEN(outcomes); i++) {
         outcome_wait(&outcomes[i], 1);
@@ -233,9 +236,10 @@ Test(rpc_server, calls_that_nobody_answers_are_cancelled_when_the_grace_is_over)
     sg_rpc_client *client = client_make(MESSAGE_BYTES);
     sg_rpc_channel *channel = sg_rpc_client_channel(client, s.address);
     outcome o = OUTCOME_INIT;
-    sg_rpc_pending_release(sg_rpc_channel_call(channel, PARK, push_message(1, NULL, 0, NULL), 40000, outcome_done, &o));
+    sg_rpc_pending_release(
+        sg_rpc_channel_call(channel, PARK, push_message(1, NULL, 0, NULL), 120000, outcome_done, &o));
     service_wait_parked(&s, 1);
-    stop_and_bind_again(&s, 200, 5000); /* the notice answers it on the server's side */
+    stop_and_bind_again(&s, 200, BUSY_MS); /* the notice answers it on the server's side */
     outcome_wait(&o, 1);
     cr_assert_eq(o.status, SG_UNAVAILABLE, "%s", o.error.message);
     cr_assert_eq(strncmp(o.error.message, "127.0.0.1:", 10), 0, "%s", o.error.message);
@@ -255,7 +259,7 @@ Test(rpc_server, a_push_that_stalls_half_way_does_not_hold_up_the_stop)
     raw_http2_write(silent, "PRI * HT", 8);
     sg_rpc_client *client = client_make(MESSAGE_BYTES); /* whose echo shows that the server has got that far */
     check_echo(sg_rpc_client_channel(client, s.address));
-    stop_and_bind_again(&s, 300, 5000);
+    stop_and_bind_again(&s, 300, BUSY_MS);
     cr_assert_eq(atomic_load(&s.n_echoed), 1);
     sg_rpc_client_destroy(client);
     close(fd);
@@ -299,7 +303,7 @@ Test(rpc_server, a_stop_amid_large_pushes_ends_each_of_them_once)
     outcome_wait(&st.first_good, 8);
     uint64_t before_ms = sg_clock_ms();
     sg_rpc_server_stop(s.server, 1000);
-    cr_assert_lt(sg_clock_ms() - before_ms, 5000);
+    cr_assert_lt(sg_clock_ms() - before_ms, BUSY_MS);
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     sg_rpc_server_destroy(s.server);
@@ -326,7 +330,7 @@ Test(rpc_server, a_server_that_comes_back_is_found_by_the_same_channel)
     service_start(&s, address, 1);
     uint64_t before_ms = sg_clock_ms();
     while (call_and_wait(channel, ECHO, push_message(1, NULL, 0, NULL), 10000, &o) != SG_OK)
-        cr_assert_lt(sg_clock_ms() - before_ms, 4000);
+        cr_assert_lt(sg_clock_ms() - before_ms, BUSY_MS);
     sg_rpc_client_destroy(client);
     service_stop(&s, 1000);
     outcome_deinit(&o);
@@ -386,7 +390,7 @@ Test(rpc_server, a_call_whose_connection_is_cut_is_unavailable_and_the_server_no
     sg_rpc_client *client = client_make(MESSAGE_BYTES);
     outcome o = OUTCOME_INIT;
     sg_rpc_pending_release(sg_rpc_channel_call(sg_rpc_client_channel(client, address), PARK,
-                                               push_message(1, NULL, 0, NULL), 40000, outcome_done, &o));
+                                               push_message(1, NULL, 0, NULL), 120000, outcome_done, &o));
     service_wait_parked(&s, 1);
     close(c.listener);
     close(c.stop[1]);

@@ -1,7 +1,10 @@
 /* The cut of a checkpoint: which version of each slice is kept, with which slots, while rounds go on. */
 #include <criterion/criterion.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/store_internal.h"
 #include "store_fixture.h"
@@ -378,6 +381,110 @@ Test(store_cut, that_failed_can_be_made_again_at_the_same_iteration_while_steps_
     cr_assert_eq(r.mark, 1);
     expect(&r, 0, 1, 7.0f, 1, 1.0f);
     expect(&r, 1, 1, 7.0f, 1, 1.0f);
+    stop(&r);
+}
+
+Test(store_cut, that_is_given_up_leaves_what_is_kept_for_a_later_mark)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    push(&r, 0, 0, 0, 0x1, 0);
+    push(&r, 0, 1, 0, 0x1, 2);
+    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .ticket_mark = 1});
+    push(&r, 0, 2, 0, 0x1, 2);
+    push(&r, 0, 0, 1, 0x1, 0);
+    cut_ok(&r, 2, 1, 0);
+    cr_assert_eq(r.n_told, 1);
+    cr_assert_eq(r.status, SG_OK, "%s", r.message);
+    expect(&r, 0, 1, 7.0f, 1, 1.0f);
+    stop(&r);
+}
+
+/* --- what is meant is of another order, or of a generation that has passed --- */
+
+static void take_none(cut_rig *r, uint64_t generation, uint64_t number)
+{
+    sg_store_kept kept;
+    sg_error err;
+    const sg_store_cut the_cut = {.generation = generation, .number = number, .ticket_mark = r->ticket_mark};
+    cr_assert_eq(sg_store_take_kept(r->f.store, &the_cut, 0, &kept, &err), SG_CANCELLED);
+    cr_assert_str_eq(err.message, "the checkpoint was given up");
+}
+
+/* Numbers begin at 1 again with a coordinator that was started anew. */
+Test(store_cut, what_is_kept_is_taken_for_its_own_order_and_generation_alone)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    cut_ok(&r, 1, 0, 0);
+    take_none(&r, 1, NUMBER + 1);
+    take_none(&r, 1, NUMBER - 1);
+    take_none(&r, 2, NUMBER);
+    expect(&r, 0, 0, 8.0f, 1, 0.0f);
+    stop(&r);
+}
+
+Test(store_cut, that_is_given_up_late_marks_nothing_in_the_next_generation)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    sg_error err = {0};
+    cr_assert_eq(fixture_begin(&r.f, 2, &err), SG_OK, "%s", err.message);
+    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .ticket_mark = 1000});
+    for (uint32_t place = 0; place < 4; place++)
+        cr_assert_eq(r.f.store->slices[place].mark, 0);
+    stop(&r);
+}
+
+typedef struct dropper {
+    sg_store *store;
+    _Atomic pid_t thread;
+} dropper;
+
+static void *drops(void *user)
+{
+    dropper *d = user;
+    d->thread = gettid();
+    sg_store_drop_cut(d->store, &(sg_store_cut){.generation = 1, .ticket_mark = 1000});
+    return NULL;
+}
+
+/* Until the thread waits for something: here, for the slice that this one holds. */
+static void await_asleep(dropper *d)
+{
+    char path[64], state = 'R';
+    while (d->thread == 0)
+        sched_yield();
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)d->thread);
+    while (state != 'S') {
+        FILE *file = fopen(path, "r");
+        cr_assert(file && fscanf(file, "%*d (%*[^)]) %c", &state) == 1);
+        fclose(file);
+        sched_yield();
+    }
+}
+
+/* The thread is at the first slice when the generation begins: either that waits, or nothing of the drop comes after.
+ */
+Test(store_cut, no_generation_begins_while_a_slice_is_marked_for_the_one_before)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_MOMENTUM, 1);
+    sg_store *store = r.f.store;
+    dropper d = {.store = store};
+    pthread_t thread;
+    pthread_mutex_lock(&store->slices[0].mutex);
+    cr_assert_eq(pthread_create(&thread, NULL, drops, &d), 0);
+    await_asleep(&d);
+    const bool begins = pthread_rwlock_trywrlock(&store->lock) == 0;
+    if (begins) {
+        store->generation = 2;
+        pthread_rwlock_unlock(&store->lock);
+    }
+    pthread_mutex_unlock(&store->slices[0].mutex);
+    pthread_join(thread, NULL);
+    for (uint32_t place = 0; place < 4; place++)
+        cr_assert_eq(store->slices[place].mark, begins ? 0 : 1000);
     stop(&r);
 }
 

@@ -9,10 +9,12 @@
 #include "client_fixture.h"
 #include "common/address.h"
 #include "common/clock.h"
+#include "worker/client/client_internal.h"
+#include "worker/client/session_internal.h"
 
-TestSuite(client, .init = client_create, .fini = client_destroy, .timeout = 30);
+TestSuite(client, .init = client_create, .fini = client_destroy, .timeout = 90);
 
-#define BUSY_MS 4000u /* that a machine may lose to others, and a sanitizer */
+#define BUSY_MS 25000u /* that a machine may lose to others, and a sanitizer */
 
 Test(client, wrong_options_are_refused_with_the_right_code)
 {
@@ -298,4 +300,29 @@ Test(client, rows_of_all_ranks_are_the_whole_batch_without_overlap)
             }
             cr_assert_eq(next, batch);
         }
+}
+
+/* What is under way when a client closes is cancelled by the transport, which knows when nothing of it is left: a
+ * thread that learns just then that the session has failed must not hold on to a call of it. */
+Test(client, a_session_that_fails_while_the_client_closes_cancels_no_call_by_itself)
+{
+    sg_client *client = client_open_declared(client_variables, 1);
+    fake_ps_set(client_ps, hold_pulls, true);
+    sg_step step = {.examples = 1};
+    client_begin(client, &step);
+    const uint32_t first = 0;
+    sg_op *op;
+    sg_error err;
+    cr_assert_eq(sg_client_pull(client, &step, &first, 1, &op, &err), SG_OK, "%s", err.message);
+    fake_ps_await_held(client_ps, 1);
+    sg_client_lock(client);
+    client->closing = true;
+    sg_session_fail(client->session, SG_FENCED, "as a refused heartbeat does");
+    sg_client_unlock(client);
+    sg_client_lock(client);
+    const sg_client_call *call = TAILQ_FIRST(&op->calls);
+    cr_assert(call != NULL && !call->cancel_wanted && call->n_references == 1, "it is the transport's alone");
+    client->closing = false;
+    pthread_mutex_unlock(&client->mutex);
+    sg_client_close(client);
 }

@@ -113,6 +113,51 @@ Test(session_back, a_declaration_that_is_under_way_begins_anew_by_itself)
     sg_session_action_deinit(&call);
 }
 
+/* Its owner tries again, perhaps with variables that it has corrected. */
+static void declares_a_second_time(bool hello_first)
+{
+    peer_deinit(&p);
+    peer_init(&p, SG_MODE_SYNC, 2);
+    peer_join(&p);
+    uint64_t task;
+    sg_error err;
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, p.now_ms + 500, peer_variables, 3, &task, &err), SG_OK);
+    sg_session_action call = peer_take(&p, SG_SESSION_DECLARE);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "generation 1 has passed");
+    peer_advance(&p, 600);
+    peer_expect(&p, task, SG_TIMEOUT);
+    if (hello_first) {
+        call = peer_take(&p, SG_SESSION_HELLO);
+        answer_hello(&call, 2, "ps:2");
+    }
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, peer_variables, 2, &task, &err), SG_OK, "%s",
+                 err.message);
+    peer_drain(&p);
+    if (!hello_first) {
+        cr_assert_eq(peer_count(&p, SG_SESSION_DECLARE), 0, "it follows the hello");
+        call = peer_take(&p, SG_SESSION_HELLO);
+        answer_hello(&call, 2, "ps:2");
+    }
+    call = peer_take(&p, SG_SESSION_DECLARE);
+    const Shardgrad__V1__DeclareRequest *declare = (const Shardgrad__V1__DeclareRequest *)call.body;
+    cr_assert(declare->generation == 2 && declare->n_variables == 2);
+    peer_answer_well(&p, &call, 0);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    peer_expect(&p, task, SG_OK);
+    cr_assert_not(sg_session_is_back(p.session));
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, peer_variables, 2, &task, &err), SG_INVALID);
+}
+
+Test(session_back, a_first_declaration_that_ran_out_of_time_before_the_hello_can_be_made_again)
+{
+    declares_a_second_time(false);
+}
+
+Test(session_back, a_first_declaration_that_ran_out_of_time_can_be_made_again_after_the_hello)
+{
+    declares_a_second_time(true);
+}
+
 Test(session_back, a_goodbye_that_is_under_way_is_said_in_the_next_generation)
 {
     const uint64_t task = sg_session_leave(p.session, p.now_ms, UINT64_MAX);

@@ -1,7 +1,9 @@
 /* What is sent before what: the lowest slice first, a slice's steps in their order, nothing held up by what it does not
  * need. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/wire.h"
 #include "session_fixture.h"
 #include "tests/support/seed.h"
 
@@ -445,4 +447,39 @@ Test(session_lanes, steps_that_overlap_keep_the_order_of_every_slice)
         peer_deinit(&p);
         p.session = NULL;
     }
+}
+
+/* --- many small slices in one message --- */
+
+#define MANY 70000u
+
+Test(session_lanes, the_head_of_a_message_has_room_for_all_its_slices_whatever_message_bytes_is)
+{
+    const sg_variable wide = {.name = "w", .rank = 1, .shape = {MANY * 16}, .value = memory, .gradient = memory};
+    uint64_t task;
+    peer_init(&p, SG_MODE_SYNC, 1);
+    p.message_bytes = (uint64_t)1 << 27;
+    peer_join(&p);
+    cr_assert_eq(sg_session_declare(p.session, p.now_ms, UINT64_MAX, &wide, 1, &task, NULL), SG_OK);
+    peer_answer_all(&p, SG_SESSION_DECLARE);
+    size_t n = 0;
+    while (peer_count(&p, SG_SESSION_PULL) > 0) {
+        sg_session_action pull = peer_take(&p, SG_SESSION_PULL);
+        uint64_t *steps = sg_xcalloc(pull.n_slices, sizeof *steps);
+        uint32_t *slices = sg_xcalloc(pull.n_slices, sizeof *slices);
+        for (size_t i = 0; i < pull.n_slices; i++) {
+            steps[i] = UINT64_MAX;
+            slices[i] = UINT32_MAX;
+        }
+        Shardgrad__V1__PushRequest push = SHARDGRAD__V1__PUSH_REQUEST__INIT;
+        push.slices = slices;
+        push.steps = steps;
+        push.n_slices = push.n_steps = pull.n_slices;
+        cr_expect_lt(shardgrad__v1__push_request__get_packed_size(&push), SG_WIRE_HEAD_BYTES - 4096);
+        n += pull.n_slices;
+        free(steps);
+        free(slices);
+        peer_fail(&p, &pull, SG_CANCELLED, "that is all");
+    }
+    cr_assert_eq(n, MANY);
 }

@@ -45,9 +45,14 @@ static void take_call(sg_client *client, todo_list *todo, sg_session_action *act
     TAILQ_INSERT_TAIL(&todo->starts, call, todo);
 }
 
-/* A call that was not started yet finds the mark; for one that was, this thread cancels it. */
+/* A call that was not started yet finds the mark; for one that was, this thread cancels it. Where the client is
+ * closing, the transport cancels all that is left itself: nobody may hold on to a call, and so to its channel, until
+ * after that.
+ */
 static void cancel_calls(sg_op *op, todo_list *todo)
 {
+    if (op->client->closing)
+        return;
     sg_client_call *call;
     TAILQ_FOREACH(call, &op->calls, link)
     {

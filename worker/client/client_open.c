@@ -110,6 +110,8 @@ static sg_status client_create(const sg_client_options *options, sg_config *take
         sg_security_destroy(client->security);
         sg_pool_destroy(client->pool);
         sg_config_destroy(client->config);
+        pthread_cond_destroy(&client->changed);
+        pthread_mutex_destroy(&client->mutex);
         free(client->coordinator);
         free(client);
         return status;

@@ -213,7 +213,7 @@ void sg_session_task_end(sg_session *session, sg_session_task *task, const sg_st
     }
     sg_session_requests_drop(session, task);
     if (task->kind == SG_SESSION_TASK_DECLARE && status != SG_OK && session->state == SG_SESSION_DECLARING)
-        session->state = session->back == SG_SESSION_STANDS ? SG_SESSION_JOINED : SG_SESSION_DECLARED;
+        session->state = session->was_declared ? SG_SESSION_DECLARED : SG_SESSION_JOINED;
     const bool pushed = task->kind == SG_SESSION_TASK_PUSH;
     const uint32_t group = task->group;
     task_free(session, task);

@@ -232,6 +232,7 @@ sg_status sg_session_declare(sg_session *session, uint64_t now_ms, uint64_t dead
 static void declare_end(sg_session *session, sg_session_task *task)
 {
     session->state = SG_SESSION_DECLARED;
+    session->was_declared = true;
     session->back = SG_SESSION_STANDS;
     uint64_t bytes = 0;
     for (uint32_t ps = 0; ps < session->n_ps; ps++)

@@ -6,6 +6,7 @@
  * always be sent. The push that blocks it is queued or under way, so this ends. */
 #include <stdlib.h>
 
+#include "common/wire.h"
 #include "worker/client/session_internal.h"
 
 /* What is under way of UP and of DOWN: two messages on each connection, or as many small ones as are together no more
@@ -22,6 +23,8 @@
  * nothing is let in. */
 #define REFUSED_FIRST_MS 20u
 #define REFUSED_MOST_MS  160u
+/* Of one message: each takes at most 5 bytes of its head for the index and 10 for the step, here or in the answer. */
+#define MAX_SLICES (SG_WIRE_HEAD_BYTES / 16)
 
 /* --- a lane's queue: a heap ------------------------------------------------------------------------------------ */
 
@@ -349,7 +352,7 @@ void sg_session_pack(sg_session *session, const uint32_t *slices, size_t n, sg_s
         const sg_plan_slice *slice = &session->plan->slices[slices[i]];
         const uint64_t bytes = slice->n_elems * sizeof(float);
         sg_session_pack_list *list = &session->pack_lists[slice->ps];
-        if (list->n > 0 && list->bytes + bytes > session->hello->message_bytes)
+        if (list->n > 0 && (list->bytes + bytes > session->hello->message_bytes || list->n == MAX_SLICES))
             list_close(session, slice->ps, each, user);
         else if (list->n == 0)
             session->pack_ps[n_used++] = slice->ps;
