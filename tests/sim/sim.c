@@ -95,8 +95,8 @@ sim *sim_create(uint64_t seed)
     s->generation = 1;
     s->seed = (sg_seed){.first = seed, .state = seed};
     sim_workers_init(s);
-    sim_versions_init(s);
     sim_scenario_choose(s);
+    sim_versions_init(s);
     sim_register_init(s);
     return s;
 }
@@ -164,6 +164,7 @@ void sim_destroy(sim *s)
         sim_ps_kill(s, i);
     free_calls(s);
     sim_register_deinit(s);
+    sim_versions_deinit(s);
     free(s->events);
     free(s->waiting);
     sg_plan_destroy(s->plan);

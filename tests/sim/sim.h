@@ -2,20 +2,21 @@
  * sessions of several workers, on a simulated network and clock, all of it decided by one seed. README.md says what is
  * simulated and what is checked.
  *
- *   sim.c           the world: events, time, the end
- *   sim_network.c   calls: delayed, reordered, lost, repeated
- *   sim_ps.c        a ps: store and, in ps 0, the coordinator
- *   sim_register.c  its registration
- *   sim_norms.c     what it asks the coordinator about norms
- *   sim_worker.c    a worker: its session (sim_worker.h: the worker side of the world; the names of its headers and
- *                   the server's must not meet)
- *   sim_trainer.c   what drives the session
- *   sim_oracle.h    what must hold after every event
- *   sim_save.c      checkpoints and their disk
- *   sim_change.c    an admin who changes mode or rule
- *   sim_ask.c       an admin who sets the learning rate and asks for checkpoints
- *   sim_scenario.c  what a seed means: sizes, faults
- *   sim_judge.c     how the job must end */
+ *   sim.c               the world: events, time, the end
+ *   sim_network.c       calls: delayed, reordered, lost, repeated
+ *   sim_ps.c            a ps: its store, its life
+ *   sim_coordinator.c   the coordinator of ps 0
+ *   sim_register.c      its registration
+ *   sim_norms.c         what it asks the coordinator about norms
+ *   sim_worker.c        a worker: its session (sim_worker.h: the worker side of the world; the names of its headers and
+ *                       the server's must not meet)
+ *   sim_trainer.c       what drives the session
+ *   sim_oracle.h        what must hold after every event
+ *   sim_save.c          checkpoints and their disk
+ *   sim_change.c        an admin who changes mode or rule
+ *   sim_ask.c           an admin who sets the learning rate and asks for checkpoints
+ *   sim_scenario.c      what a seed means: sizes, faults
+ *   sim_judge.c         how the job must end */
 #ifndef SG_TESTS_SIM_H
 #define SG_TESTS_SIM_H
 
@@ -267,14 +268,16 @@ struct sim {
     uint32_t indices[SIM_MAX_INCARNATIONS + 1]; /* by counter of the incarnation */
     bool hellos[SIM_MAX_INCARNATIONS + 1];
     sim_step_record steps[SIM_MAX_GROUPS][SIM_MAX_STEPS];
+    uint32_t n_steps[SIM_MAX_GROUPS]; /* those after it have not been touched */
     sim_slice_record slices[SIM_MAX_SLICES];
     sim_roster rosters[SIM_MAX_PS];
     sim_hypers hypers;
     sg_workers returned; /* that were let in again, and have the place of their last incarnation */
     sim_clock clocks[SIM_MAX_GROUPS][SIM_MAX_INCARNATIONS + 1]; /* by counter of the incarnation */
-    sim_set sets[SIM_MAX_SETS];                                 /* by the cut's number - 1 */
-    sg_checkpoint_set pending_set;                              /* whose manifest is being written */
-    bool has_set;                                               /* one is complete, the newest at: */
+    sim_set *sets[SIM_MAX_SETS];                                /* [n_cuts] */
+    uint32_t n_cuts;
+    sg_checkpoint_set pending_set; /* whose manifest is being written */
+    bool has_set;                  /* one is complete, the newest at: */
     uint64_t set_iteration;
     const sim_set *newest_set;
     sg_checkpoint_manifest newest_manifest; /* of it */
@@ -324,9 +327,18 @@ bool sim_ps_put_off(sim *s, const sim_ps *ps, const sim_event *event);
 void sim_ps_kill(sim *s, uint32_t ps);
 void sim_ps_arrive(sim *s, sim_arrival *arrival);
 void sim_ps_gone(sim *s, sim_arrival *arrival); /* its caller has given it up */
-void sim_ps_ordered(sim *s, const sim_call *call, sg_status status, const char *text, const ProtobufCMessage *reply);
-void sim_ps_drain(sim *s, sim_ps *ps); /* does what the coordinator wants done */
 void sim_ps_end(sim *s, sim_ps *ps, sg_status status, const char *text, uint64_t linger_ms);
+
+void sim_coordinator_arrive(sim *s, sim_ps *ps, sim_arrival *arrival);
+void sim_coordinator_ordered(sim *s, const sim_call *call, sg_status status, const char *text,
+                             const ProtobufCMessage *reply);
+void sim_coordinator_drain(sim *s, sim_ps *ps); /* does what it wants done */
+/* Does the generation begin that is being recorded because of a change? */
+bool sim_coordinator_changes(const sim_ps *ps);
+/* Of the generation that the coordinator is in. */
+const sg_config *sim_coordinator_config(const sim_ps *ps);
+/* May the coordinator still wait for this incarnation? */
+bool sim_coordinator_counts(const sim *s, uint64_t incarnation);
 
 void sim_save_cut(void *ps, const sg_store_cut *cut, sg_status status, const char *message);
 void sim_save_complete(sim *s, sim_ps *ps, const sg_checkpoint_manifest *manifest);
@@ -376,12 +388,5 @@ bool sim_workers_run(const sim *s); /* any of them */
 void sim_worker_start(sim *s, uint32_t index);
 void sim_worker_reply(sim *s, const sim_call *call, sg_status status, const char *text, const ProtobufCMessage *reply,
                       const float *data);
-
-/* Does the generation begin that is being recorded because of a change? */
-bool sim_ps_changes(const sim_ps *ps);
-/* Of the generation that the coordinator is in. */
-const sg_config *sim_ps_config(const sim_ps *ps);
-/* May the coordinator still wait for this incarnation? */
-bool sim_ps_counts(const sim *s, uint64_t incarnation);
 
 #endif

@@ -58,7 +58,7 @@ static void begin(sim *s, sim_clock *made, uint64_t incarnation, uint32_t group)
             continue;
         const uint64_t finished = finished_of(s, other, group);
         made->from_zero = made->from_zero && finished == 0;
-        if (other->from_zero && sim_ps_counts(s, other->incarnation) && finished < made->start_at_most)
+        if (other->from_zero && sim_coordinator_counts(s, other->incarnation) && finished < made->start_at_most)
             made->start_at_most = finished;
     }
     if (made->from_zero)
@@ -76,7 +76,8 @@ void sim_clocks_granted(sim *s, uint64_t incarnation, uint32_t group)
     count_tickets(s, incarnation, group, &granted, &finished);
     for (uint32_t i = 0; i <= SIM_MAX_INCARNATIONS; i++) {
         const sim_clock *other = &s->clocks[group][i];
-        if (other->incarnation == 0 || other->start_at_most == UINT64_MAX || !sim_ps_counts(s, other->incarnation))
+        if (other->incarnation == 0 || other->start_at_most == UINT64_MAX ||
+            !sim_coordinator_counts(s, other->incarnation))
             continue;
         const uint64_t clock = finished_of(s, other, group) + other->start_at_most;
         if (granted - 1 > clock + s->scenario.staleness)
@@ -97,7 +98,7 @@ void sim_clocks_reads(sim *s, uint64_t incarnation, uint32_t slice, uint64_t ver
         return;
     for (uint32_t i = 0; i <= SIM_MAX_INCARNATIONS; i++) {
         const sim_clock *other = &s->clocks[group][i];
-        if (!other->from_zero || other->incarnation == 0 || !sim_ps_counts(s, other->incarnation))
+        if (!other->from_zero || other->incarnation == 0 || !sim_coordinator_counts(s, other->incarnation))
             continue;
         uint64_t n = 0;
         for (uint64_t v = 1; v <= version && v <= SIM_MAX_STEPS; v++)

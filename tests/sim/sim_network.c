@@ -55,7 +55,7 @@ static void hand_back(sim *s, sim_call *call, sg_status status, const char *text
     else if (call->sender == SIM_FROM_ADMIN)
         sim_change_answered(s, call, status, text, reply);
     else
-        sim_ps_ordered(s, call, status, text, reply);
+        sim_coordinator_ordered(s, call, status, text, reply);
 }
 
 /* The ps that waits for an answer to this call; NULL: a worker, or an admin. */

@@ -15,6 +15,8 @@ sim_step_record *sim_oracle_record(sim *s, uint32_t group, uint64_t step)
         sim_fail(s, "group %" PRIu32 ", step %" PRIu64 " is out of bounds", group, step);
         return &s->steps[0][0];
     }
+    if (s->n_steps[group] <= step)
+        s->n_steps[group] = (uint32_t)step + 1;
     return &s->steps[group][step];
 }
 

@@ -71,8 +71,8 @@ typedef struct sim_slice_record {
     bool seen;
     bool known[SIM_MAX_STEPS + 1];
     float values[SIM_MAX_STEPS + 1][SIM_SLICE_ELEMS];
-    bool has_slots[SIM_MAX_STEPS + 1]; /* sync, of each version: */
-    sim_slots slots[SIM_MAX_STEPS + 1];
+    bool has_slots[SIM_MAX_STEPS + 1];  /* sync, of each version: */
+    sim_slots *slots;                   /* [SIM_MAX_STEPS + 1]; NULL: no rule had any yet */
     uint64_t uncounted;                 /* sync: version to which the rule had not been applied yet */
     float expected[SIM_SLICE_ELEMS];    /* async: initial values minus all that counted */
     uint64_t n_counted;                 /* async */
@@ -141,7 +141,9 @@ size_t sim_rules_n_slots(const sim *s);
 /* Does the job's update take norms in this step? */
 bool sim_rules_takes_norms(sim *s, const sim_step_record *record);
 
+/* When the job's rule is known. */
 void sim_versions_init(sim *s);
+void sim_versions_deinit(sim *s);
 void sim_versions_look(sim *s, uint32_t ps);
 void sim_versions_pulled(sim *s, uint32_t worker, uint32_t slice, uint64_t version, const float *values);
 /* A slice's part of a checkpoint. */

@@ -196,7 +196,8 @@ static bool knows(const sim *s, uint32_t slice, uint64_t step)
 static void add_squares(sim *s, const sim_step_record *record, uint64_t step, uint32_t slice, squares *to)
 {
     sim_slots slots;
-    memcpy(slots, s->slices[slice].slots[step], sizeof slots);
+    if (sim_rules_n_slots(s) > 0)
+        memcpy(slots, s->slices[slice].slots[step], sizeof slots);
     const mean made = made_of(s, record, step, slice, slots);
     const bool is_matrix = s->plan->slices[slice].variable == SIM_MATRIX_VARIABLE;
     for (uint32_t k = 0; k < s->plan->slices[slice].n_elems; k++) {

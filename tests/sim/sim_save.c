@@ -14,16 +14,17 @@
 static sim_set *set_of(sim *s, uint64_t generation, uint64_t number)
 {
     uint32_t i = 0;
-    while (i < SIM_MAX_SETS && s->sets[i].number != 0 &&
-           (s->sets[i].number != number || s->sets[i].generation != generation))
+    while (i < s->n_cuts && (s->sets[i]->number != number || s->sets[i]->generation != generation))
         i++;
-    if (number == 0 || i == SIM_MAX_SETS) {
+    if (i == SIM_MAX_SETS || number == 0)
         sim_fail(s, "checkpoint number %" PRIu64 " is out of bounds", number);
-        return &s->sets[0];
-    }
-    s->sets[i].generation = generation;
-    s->sets[i].number = number;
-    return &s->sets[i];
+    if (i == SIM_MAX_SETS)
+        return s->sets[0];
+    if (i == s->n_cuts)
+        s->sets[s->n_cuts++] = sg_xcalloc(1, sizeof *s->sets[i]);
+    s->sets[i]->generation = generation;
+    s->sets[i]->number = number;
+    return s->sets[i];
 }
 
 static bool is_full(sim *s)
@@ -170,7 +171,7 @@ static void on_manifest_written(sim *s, const sim_event *event)
     sim_trace(s, "checkpoint %" PRIu64 " is %s", s->pending_set.iteration, full ? "not complete" : "complete");
     sg_coordinator_on_written(ps->coordinator, s->now_ms, s->pending_set, full ? SG_EXHAUSTED : SG_OK,
                               full ? "the disk is full" : "");
-    sim_ps_drain(s, ps);
+    sim_coordinator_drain(s, ps);
 }
 
 /* A set that is complete is completed again with what was set since, and nothing else. */
@@ -263,14 +264,14 @@ static void on_record_written(sim *s, const sim_event *event)
     s->n_generations++;
     note_record(s, from, is_new);
     sim_trace(s, "generation %" PRIu64 " begins at %" PRIu64, s->n_generations, from == NULL ? 0 : from->set.iteration);
-    if (sim_ps_changes(ps))
+    if (sim_coordinator_changes(ps))
         sim_change_begins(s, from, s->newest_set);
     sim_versions_roll_back(s, s->n_generations, from, s->newest_set);
     sg_coordinator_on_recorded(ps->coordinator, s->now_ms,
                                &(sg_coordinator_recorded){.why = "", .generation = s->n_generations, .manifest = from});
-    sim_change_entered(s, sim_ps_config(ps));
+    sim_change_entered(s, sim_coordinator_config(ps));
     sim_versions_entered(s, from, s->newest_set);
-    sim_ps_drain(s, ps);
+    sim_coordinator_drain(s, ps);
 }
 
 void sim_save_record(sim *s, sim_ps *ps, const sg_coordinator_action *action)
@@ -326,6 +327,8 @@ void sim_save_load(void *user, const sg_store_load *load)
 
 void sim_save_deinit(sim *s)
 {
+    for (uint32_t i = 0; i < s->n_cuts; i++)
+        free(s->sets[i]);
     sg_checkpoint_manifest_deinit(&s->newest_manifest);
     sg_checkpoint_changes_free(s->record.changes, s->record.n_changes);
     sg_checkpoint_changes_free(s->recording.changes, s->recording.n_changes);

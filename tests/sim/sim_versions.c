@@ -2,13 +2,29 @@
 #include "tests/sim/sim.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/status.h"
 #include "server/store_internal.h"
 
+static void make_room(sim *s)
+{
+    for (uint32_t slice = 0; slice < SIM_MAX_SLICES && sim_rules_n_slots(s) > 0; slice++) {
+        if (s->slices[slice].slots == NULL)
+            s->slices[slice].slots = sg_xcalloc(SIM_MAX_STEPS + 1, sizeof(sim_slots));
+    }
+}
+
+void sim_versions_deinit(sim *s)
+{
+    for (uint32_t slice = 0; slice < SIM_MAX_SLICES; slice++)
+        free(s->slices[slice].slots);
+}
+
 void sim_versions_init(sim *s)
 {
+    make_room(s);
     for (uint32_t slice = 0; slice < SIM_MAX_SLICES; slice++) {
         s->slices[slice].has_slots[0] = true;
         for (uint32_t i = 0; i < SIM_SLICE_ELEMS; i++)
@@ -161,7 +177,7 @@ void sim_versions_check_kept(sim *s, uint32_t slice, uint64_t step, uint64_t n_a
     if (n_applied != step - record->uncounted)
         sim_fail(s, "checkpoint: slice %" PRIu32 " says that version %" PRIu64 " took %" PRIu64 " updates", slice, step,
                  n_applied);
-    for (size_t k = 0; k < n_slots && record->has_slots[step]; k++) {
+    for (size_t k = 0; k < n_slots && record->slots != NULL && record->has_slots[step]; k++) {
         if (memcmp(record->slots[step][k], slots[k], n_bytes) != 0)
             sim_fail(s, "checkpoint: slice %" PRIu32 " has other slots than version %" PRIu64, slice, step);
     }
@@ -173,6 +189,8 @@ void sim_versions_check_kept(sim *s, uint32_t slice, uint64_t step, uint64_t n_a
 static void take_back_slots(sim_slice_record *record, uint64_t step, const sim_slots *slots)
 {
     record->has_slots[step] = true;
+    if (record->slots == NULL)
+        return;
     if (slots == NULL)
         memset(record->slots[step], 0, sizeof record->slots[step]);
     else
@@ -196,8 +214,9 @@ void sim_versions_roll_back(sim *s, uint64_t generation, const sg_checkpoint_man
     sim_ask_roll_back(s, manifest);
     for (uint32_t group = 0; group < s->scenario.n_groups; group++) {
         uint64_t first = manifest == NULL ? 0 : manifest->steps[group];
-        for (uint64_t step = first; step < SIM_MAX_STEPS; step++)
+        for (uint64_t step = first; step < s->n_steps[group]; step++)
             s->steps[group][step] = (sim_step_record){0};
+        s->n_steps[group] = first < s->n_steps[group] ? (uint32_t)first : s->n_steps[group];
     }
     for (uint32_t i = 0; s->plan != NULL && i < s->plan->n_slices; i++) {
         sim_slice_record *record = &s->slices[i];
@@ -226,6 +245,7 @@ void sim_versions_entered(sim *s, const sg_checkpoint_manifest *manifest, const 
 {
     if (manifest == NULL || s->scenario.async)
         return;
+    make_room(s);
     const bool was_async = strcmp(manifest->mode, "sync") != 0;
     const bool same_rule = strcmp(manifest->rule, sg_rule_name(s->scenario.rule)) == 0;
     for (uint32_t i = 0; i < s->plan->n_slices; i++) {
