@@ -73,7 +73,7 @@ STEPPERS := $(addprefix $(BUILD)/tests/e2e/,stepper minimal)
 OPINION := $(if $(SAN),,$(BUILD)/tests/torch/opinion.so)
 
 MAKEFLAGS += --no-builtin-rules
-.PHONY: all test sim scenarios soak bench model lint fmt install fuzz fuzz-build fuzzers clean help
+.PHONY: all test sim mutations scenarios soak bench model lint fmt install fuzz fuzz-build fuzzers clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -90,6 +90,9 @@ test: all tests ## build and run the unit, simulation and cluster tests
 
 sim: $(BUILD)/tests/sim/run ## simulate SEEDS clusters, from seed FIRST on, on every core
 	SG_SIM_SEEDS=$(or $(SEEDS),100000) SG_SIM_FIRST=$(or $(FIRST),0) $(BUILD)/tests/sim/run
+
+mutations: $(BUILD)/tests/sim/run ## the same without one rule after the other, ONLY=WORD: does some cluster fail?
+	tests/sim/mutate $(if $(INTO),--into $(INTO)) $(BUILD) $(ONLY)
 
 scenarios: all $(STEPPERS) ## what must be survived, with the real programs, REPEAT times
 	tests/e2e/scenarios/run --repeat $(or $(REPEAT),1) $(BUILD) $(ONLY)
