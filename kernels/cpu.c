@@ -111,14 +111,54 @@ SG_ISA_INLINE void relu_backward_loop(size_t n_elems, const float *y, const floa
             dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
+/* Sums of columns are taken over SG_CPU_CHUNK_ROWS rows, of as many columns as a first-level cache has room for, before they
+ * are added to what the rows above them gave. */
+#define CHUNK_COLS ((size_t)512)
+
+typedef struct chunk {
+    size_t rows, cols, stride;
+} chunk;
+
+SG_ISA_INLINE chunk chunk_of(size_t rows, size_t cols, size_t row, size_t col)
+{
+    return (chunk){.rows = rows - row < SG_CPU_CHUNK_ROWS ? rows - row : SG_CPU_CHUNK_ROWS,
+                   .cols = cols - col < CHUNK_COLS ? cols - col : CHUNK_COLS,
+                   .stride = cols};
+}
+
+SG_ISA_INLINE void add_chunk(chunk s, const float *restrict x, float *restrict sums)
+{
+    float part[CHUNK_COLS];
+    fill(s.cols, 0, part);
+    for (size_t r = 0; r < s.rows; r++, x += s.stride)
+        for (size_t c = 0; c < s.cols; c++)
+            part[c] += x[c];
+    for (size_t c = 0; c < s.cols; c++)
+        sums[c] += part[c];
+}
+
+SG_ISA_INLINE void relu_add_chunk(chunk s, const float *restrict y, float *restrict dy, float *restrict sums)
+{
+    float part[CHUNK_COLS];
+    fill(s.cols, 0, part);
+    for (size_t r = 0; r < s.rows; r++, y += s.stride, dy += s.stride)
+        for (size_t c = 0; c < s.cols; c++) {
+            const float g = y[c] > 0 ? dy[c] : 0;
+            dy[c] = g;
+            part[c] += g;
+        }
+    for (size_t c = 0; c < s.cols; c++)
+        sums[c] += part[c];
+}
+
 SG_ISA_INLINE void column_sums_loop(size_t rows, size_t cols, const float *restrict x, bool accumulate,
                                     float *restrict sums)
 {
     if (!accumulate)
         fill(cols, 0, sums);
-    for (size_t r = 0; r < rows; r++, x += cols)
-        for (size_t c = 0; c < cols; c++)
-            sums[c] += x[c];
+    for (size_t r = 0; r < rows; r += SG_CPU_CHUNK_ROWS)
+        for (size_t c = 0; c < cols; c += CHUNK_COLS)
+            add_chunk(chunk_of(rows, cols, r, c), x + r * cols + c, sums + c);
 }
 
 SG_ISA_INLINE void relu_backward_column_sums_loop(size_t rows, size_t cols, const float *restrict y, float *restrict dy,
@@ -126,13 +166,9 @@ SG_ISA_INLINE void relu_backward_column_sums_loop(size_t rows, size_t cols, cons
 {
     if (!accumulate)
         fill(cols, 0, sums);
-    for (size_t r = 0; r < rows; r++, y += cols, dy += cols) {
-        for (size_t c = 0; c < cols; c++) {
-            float g = y[c] > 0 ? dy[c] : 0;
-            dy[c] = g;
-            sums[c] += g;
-        }
-    }
+    for (size_t r = 0; r < rows; r += SG_CPU_CHUNK_ROWS)
+        for (size_t c = 0; c < cols; c += CHUNK_COLS)
+            relu_add_chunk(chunk_of(rows, cols, r, c), y + r * cols + c, dy + r * cols + c, sums + c);
 }
 
 /* e^x for x <= 0 within 2 units in the last place, 0 below the normal numbers; NaN stays NaN. x = n log 2 + r with |r|

@@ -52,8 +52,12 @@ SG_ISA_INLINE void sg_cpu_copy(size_t n, const float *restrict from, float *rest
         to[i] = from[i];
 }
 
+/* Elements, or rows, that are summed in float before the sum is added in double: the error does not grow with the rest. */
+#define SG_CPU_CHUNK      ((size_t)4096)
+#define SG_CPU_CHUNK_ROWS ((size_t)256)
+
 /* Sums in lanes, so that the compiler makes vectors of them. */
-SG_ISA_INLINE double sg_cpu_sum(size_t n, const float *x)
+SG_ISA_INLINE double sg_cpu_sum_chunk(size_t n, const float *x)
 {
     enum { n_lanes = 16 };
     float lanes[n_lanes] = {0};
@@ -66,6 +70,19 @@ SG_ISA_INLINE double sg_cpu_sum(size_t n, const float *x)
         sum += (double)x[i];
     for (size_t l = 0; l < n_lanes; l++)
         sum += (double)lanes[l];
+    return sum;
+}
+
+SG_ISA_INLINE size_t sg_cpu_chunk_at(size_t n, size_t done)
+{
+    return n - done < SG_CPU_CHUNK ? n - done : SG_CPU_CHUNK;
+}
+
+SG_ISA_INLINE double sg_cpu_sum(size_t n, const float *x)
+{
+    double sum = 0;
+    for (size_t done = 0; done < n; done += SG_CPU_CHUNK)
+        sum += sg_cpu_sum_chunk(sg_cpu_chunk_at(n, done), x + done);
     return sum;
 }
 

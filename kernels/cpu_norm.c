@@ -11,7 +11,7 @@ static const float *plane_at(const sg_norm_shape *s, const float *x, size_t imag
 }
 
 /* Sums over a plane of distance^2, where distance = x - mean. */
-SG_ISA_INLINE double squares_of(size_t n, const float *x, float mean)
+SG_ISA_INLINE double squares_of_chunk(size_t n, const float *x, float mean)
 {
     float lanes[n_lanes] = {0};
     size_t i = 0;
@@ -27,7 +27,7 @@ SG_ISA_INLINE double squares_of(size_t n, const float *x, float mean)
 }
 
 /* Of dy * distance. */
-SG_ISA_INLINE double products_of(size_t n, const float *x, const float *dy, float mean)
+SG_ISA_INLINE double products_of_chunk(size_t n, const float *x, const float *dy, float mean)
 {
     float lanes[n_lanes] = {0};
     size_t i = 0;
@@ -39,6 +39,22 @@ SG_ISA_INLINE double products_of(size_t n, const float *x, const float *dy, floa
         sum += (double)dy[i] * (double)(x[i] - mean);
     for (size_t l = 0; l < n_lanes; l++)
         sum += (double)lanes[l];
+    return sum;
+}
+
+SG_ISA_INLINE double squares_of(size_t n, const float *x, float mean)
+{
+    double sum = 0;
+    for (size_t done = 0; done < n; done += SG_CPU_CHUNK)
+        sum += squares_of_chunk(sg_cpu_chunk_at(n, done), x + done, mean);
+    return sum;
+}
+
+SG_ISA_INLINE double products_of(size_t n, const float *x, const float *dy, float mean)
+{
+    double sum = 0;
+    for (size_t done = 0; done < n; done += SG_CPU_CHUNK)
+        sum += products_of_chunk(sg_cpu_chunk_at(n, done), x + done, dy + done, mean);
     return sum;
 }
 

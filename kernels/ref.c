@@ -94,10 +94,10 @@ static void column_sums(size_t rows, size_t cols, const void *x, bool accumulate
     const real *in = x;
     real *out = sums;
     for (size_t c = 0; c < cols; c++) {
-        real sum = 0;
+        double sum = accumulate ? (double)out[c] : 0; /* in float the error would grow with the rows */
         for (size_t r = 0; r < rows; r++)
-            sum += in[r * cols + c];
-        out[c] = accumulate ? out[c] + sum : sum;
+            sum += (double)in[r * cols + c];
+        out[c] = (real)sum;
     }
 }
 

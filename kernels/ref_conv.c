@@ -97,11 +97,11 @@ static void plane_sums(size_t images, size_t channels, size_t plane, const void 
     const real *in = x;
     real *out = sums;
     for (size_t c = 0; c < channels; c++) {
-        real sum = 0;
+        double sum = accumulate ? (double)out[c] : 0;
         for (size_t n = 0; n < images; n++)
             for (size_t p = 0; p < plane; p++)
-                sum += in[(n * channels + c) * plane + p];
-        out[c] = accumulate ? out[c] + sum : sum;
+                sum += (double)in[(n * channels + c) * plane + p];
+        out[c] = (real)sum;
     }
 }
 

@@ -224,6 +224,45 @@ Test(kernel, column_sums_agree_with_the_plain_loops)
     sg_for_each_table(check_column_sums);
 }
 
+static void near_each(const sg_kernel *kernel, const char *what, size_t n, const float *found, double wanted)
+{
+    for (size_t i = 0; i < n; i++)
+        cr_assert_float_eq((double)found[i], wanted, wanted * 2e-5, "%s: %s of many: %g, wanted %g", kernel->name, what,
+                           (double)found[i], wanted);
+}
+
+/* All of one sign: what is rounded at each addition does not cancel out. */
+static void check_long_sums(const sg_kernel *kernel)
+{
+    enum { n = 1 << 18, cols = 3 };
+    const float each = 0.1F;
+    float *x = sg_xcalloc((size_t)n * cols, sizeof(float)), sums[2 * cols], mean[1], variance[1];
+    for (size_t i = 0; i < (size_t)n * cols; i++)
+        x[i] = each;
+    const double sum = (double)each * n;
+    kernel->column_sums(n, cols, x, false, sums);
+    near_each(kernel, "column_sums", cols, sums, sum);
+    kernel->relu_backward_column_sums(n, cols, x, x, false, sums);
+    near_each(kernel, "relu_backward_column_sums", cols, sums, sum);
+    kernel->conv->plane_sums(1, cols, n, x, false, sums);
+    near_each(kernel, "plane_sums", cols, sums, sum);
+    kernel->pool->row_means(cols, n, x, sums);
+    near_each(kernel, "row_means", cols, sums, (double)each);
+    const sg_norm_shape shape = {.images = 1, .channels = 1, .plane = n};
+    kernel->norm->batch_statistics(&shape, x, mean, variance);
+    near_each(kernel, "statistics", 1, mean, (double)each);
+    const float zero = 0, one = 1;
+    kernel->norm->batch_sums(&shape, x, &zero, &one, x, sums);
+    near_each(kernel, "norm sums", 1, sums, sum);
+    near_each(kernel, "norm sums of products", 1, sums + 1, sum * (double)each);
+    free(x);
+}
+
+Test(kernel, sums_of_very_many_numbers_are_as_good_as_of_few)
+{
+    sg_for_each_table(check_long_sums);
+}
+
 static void cross_entropy_of(const sg_kernel *kernel, size_t rows, size_t cols, float limit, bool accumulate)
 {
     sg_array logits = sg_array_make("logits", rows * cols, limit);
