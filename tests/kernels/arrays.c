@@ -38,6 +38,15 @@ void sg_array_assert_near(const sg_kernel *kernel, const char *what, const sg_ar
     cr_assert(a->f[a->n_elems] == CANARY, "%s of %s wrote behind its output", what, kernel->name);
 }
 
+void sg_array_assert_sums(const sg_kernel *kernel, const char *what, const sg_array *a, size_t n_terms)
+{
+    double squares = 0;
+    for (size_t i = 0; i < a->n_elems; i++)
+        squares += a->d[i] * a->d[i];
+    const double size = a->n_elems > 0 ? sqrt(squares / (double)a->n_elems) : 0;
+    sg_array_assert_near(kernel, what, a, 4e-7 * (2 + sqrt((double)n_terms)) * size);
+}
+
 void sg_for_each_table(void (*check)(const sg_kernel *kernel))
 {
     check(sg_kernel_ref_float());
