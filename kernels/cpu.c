@@ -111,8 +111,8 @@ SG_ISA_INLINE void relu_backward_loop(size_t n_elems, const float *y, const floa
             dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-/* Sums of columns are taken over SG_CPU_CHUNK_ROWS rows, of as many columns as a first-level cache has room for, before they
- * are added to what the rows above them gave. */
+/* Sums of columns are taken over SG_CPU_CHUNK_ROWS rows, of as many columns as a first-level cache has room for, before
+ * they are added to what the rows above them gave. */
 #define CHUNK_COLS ((size_t)512)
 
 typedef struct chunk {

@@ -52,7 +52,8 @@ SG_ISA_INLINE void sg_cpu_copy(size_t n, const float *restrict from, float *rest
         to[i] = from[i];
 }
 
-/* Elements, or rows, that are summed in float before the sum is added in double: the error does not grow with the rest. */
+/* Elements, or rows, that are summed in float before the sum is added in double: the error does not grow with the rest.
+ */
 #define SG_CPU_CHUNK      ((size_t)4096)
 #define SG_CPU_CHUNK_ROWS ((size_t)256)
 

@@ -18,8 +18,8 @@ void sg_array_free(sg_array *a);
 /* Asserts that f is d within the bound, and that nothing was written behind it. */
 void sg_array_assert_near(const sg_kernel *kernel, const char *what, const sg_array *a, double bound);
 
-/* The same of elements that are sums of n_terms products: within what rounding each of them may make of it, beside the root
- * mean square of the elements, so that no array of zeros passes. */
+/* The same of elements that are sums of n_terms products: within what rounding each of them may make of it, beside the
+ * root mean square of the elements, so that no array of zeros passes. */
 void sg_array_assert_sums(const sg_kernel *kernel, const char *what, const sg_array *a, size_t n_terms);
 
 /* Of float: the plain loops, the CPU's for every instruction set that this machine has, CUDA's on the device that

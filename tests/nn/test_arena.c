@@ -58,3 +58,16 @@ Test(arena, an_absurd_size_is_refused_and_harms_nothing)
     sg_arena_destroy(arena);
     sg_arena_destroy(NULL);
 }
+
+Test(arena, what_is_held_from_the_second_round_on_is_what_a_round_needs)
+{
+    sg_arena *arena = sg_arena_create(NULL);
+    fill_round(arena, 3000);
+    const size_t needed_bytes = sg_arena_get_stats(arena).used_bytes;
+    cr_assert(sg_arena_get_stats(arena).capacity_bytes > needed_bytes, "it grew by doubling");
+    sg_arena_reset(arena);
+    fill_round(arena, 3000);
+    cr_assert(sg_arena_get_stats(arena).capacity_bytes == needed_bytes, "%zu bytes are held, wanted %zu",
+              sg_arena_get_stats(arena).capacity_bytes, needed_bytes);
+    sg_arena_destroy(arena);
+}

@@ -1,5 +1,5 @@
 /* worker/nn/arena.c - a list of blocks, the newest first; only the newest has room. A reset that finds more than one
- * replaces them by one block as large as all, so a round of known size never asks for more. */
+ * replaces them by one block as large as what was handed out, so a round of known size never asks for more. */
 #include "worker/nn/arena.h"
 
 #include <stdlib.h>
@@ -96,9 +96,8 @@ void *sg_arena_try_alloc(sg_arena *arena, size_t n_bytes)
 void sg_arena_reset(sg_arena *arena)
 {
     if (arena->newest && arena->newest->older) {
-        size_t capacity_bytes = arena->stats.capacity_bytes;
         free_blocks(arena);
-        (void)add_block(arena, capacity_bytes); /* where it fails, the next alloc tries again */
+        (void)add_block(arena, arena->stats.used_bytes); /* where it fails, the next alloc tries again */
     } else if (arena->newest) {
         arena->newest->used_bytes = 0;
     }

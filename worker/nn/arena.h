@@ -1,7 +1,7 @@
 /* worker/nn/arena.h - memory that is handed out piece by piece and taken back all at once, and used again.
  *
  * After the first rounds of the same sizes an arena asks the system for nothing: sg_arena_reset merges what the round
- * needed into one block. Threads: one user at a time. */
+ * needed into one block of that size. Threads: one user at a time. */
 #ifndef SG_WORKER_NN_ARENA_H
 #define SG_WORKER_NN_ARENA_H
 
