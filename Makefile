@@ -48,7 +48,7 @@ PB_H   := $(PB_C:.c=.h)
 obj     = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 COMMON  := $(call obj,common/*.c) $(PB_C:$(BUILD)/proto/%.c=$(BUILD)/obj/proto/%.o)
 REF     := $(call obj,kernels/ref*.c)# compiled for float and for double
-KERNELS := $(filter-out $(REF) $(if $(ONEDNN),,%/onednn.o %/onednn_plan.o),$(call obj,kernels/*.c)) $(REF:.o=_float.o) $(REF:.o=_double.o)
+KERNELS := $(filter-out $(REF) $(if $(ONEDNN),,%/onednn.o %/onednn_plan.o %/onednn_product.o),$(call obj,kernels/*.c)) $(REF:.o=_float.o) $(REF:.o=_double.o)
 SERVER  := $(filter-out %/main.o,$(call obj,server/*.c))
 CLIENT  := $(call obj,worker/client/*.c)
 WORKER  := $(call obj,worker/nn/*.c worker/data/*.c worker/models/*.c worker/train/*.c)
@@ -162,10 +162,10 @@ $(REF:.o=_$(1).o): $(BUILD)/obj/kernels/%_$(1).o: kernels/%.c | $(PB_H)
 endef
 $(foreach r,float double,$(eval $(call real,$(r))))
 ifneq ($(ONEDNN),)
-$(BUILD)/obj/kernels/cpu.o: CFLAGS += -DSG_ONEDNN
+$(addprefix $(BUILD)/obj/kernels/,cpu.o cpu_conv.o): CFLAGS += -DSG_ONEDNN
 endif
 # Made again where oneDNN came or went.
-$(BUILD)/obj/kernels/cpu.o: $(BUILD)/onednn-$(or $(ONEDNN),n)
+$(addprefix $(BUILD)/obj/kernels/,cpu.o cpu_conv.o): $(BUILD)/onednn-$(or $(ONEDNN),n)
 $(BUILD)/onednn-%:
 	$(Q)mkdir -p $(@D) && rm -f $(BUILD)/onednn-* && touch $@
 $(BUILD)/obj/kernels/%.o $(BUILD)/obj/tests/bench/yardstick_kernel.o: CFLAGS += -O3 -fno-math-errno -fno-trapping-math

@@ -31,30 +31,34 @@ void sg_cpu_multiply(size_t m, size_t n, size_t k, sg_cpu_operand a, sg_cpu_oper
                 accumulate ? 1 : 0, c, blas_size(c_stride));
 }
 
-static void gemm_rows(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,
-                      const void *a, const void *b, bool accumulate, void *c)
-{
-    const sg_cpu_operand left = {transpose_a, (const float *)a + (transpose_a ? first : first * k),
-                                 transpose_a ? m : k};
-    const sg_cpu_operand right = {transpose_b, b, transpose_b ? k : n};
-    sg_cpu_multiply(n_rows, n, k, left, right, accumulate, (float *)c + first * n, n);
-}
-
-static void gemm_terms(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_terms,
-                       const void *a, const void *b, bool accumulate, void *c)
-{
-    const sg_cpu_operand left = {transpose_a, (const float *)a + (transpose_a ? first * m : first),
-                                 transpose_a ? m : k};
-    const sg_cpu_operand right = {transpose_b, (const float *)b + (transpose_b ? first : first * n),
-                                  transpose_b ? k : n};
-    sg_cpu_multiply(m, n, n_terms, left, right, accumulate, c, n);
-}
-
-static void gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
-                 bool accumulate, void *c)
-{
-    gemm_rows(transpose_a, transpose_b, m, n, k, 0, m, a, b, accumulate, c);
-}
+/* The products of a table by one multiplication. */
+#define PRODUCTS(name_, multiply_)                                                                                     \
+    static void gemm_rows_##name_(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first,      \
+                                  size_t n_rows, const void *a, const void *b, bool accumulate, void *c)               \
+    {                                                                                                                  \
+        const sg_cpu_operand left = {transpose_a, (const float *)a + (transpose_a ? first : first * k),                \
+                                     transpose_a ? m : k};                                                             \
+        const sg_cpu_operand right = {transpose_b, b, transpose_b ? k : n};                                            \
+        multiply_(n_rows, n, k, left, right, accumulate, (float *)c + first * n, n);                                   \
+    }                                                                                                                  \
+    static void gemm_terms_##name_(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first,     \
+                                   size_t n_terms, const void *a, const void *b, bool accumulate, void *c)             \
+    {                                                                                                                  \
+        const sg_cpu_operand left = {transpose_a, (const float *)a + (transpose_a ? first * m : first),                \
+                                     transpose_a ? m : k};                                                             \
+        const sg_cpu_operand right = {transpose_b, (const float *)b + (transpose_b ? first : first * n),               \
+                                      transpose_b ? k : n};                                                            \
+        multiply_(m, n, n_terms, left, right, accumulate, c, n);                                                       \
+    }                                                                                                                  \
+    static void gemm_##name_(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a,          \
+                             const void *b, bool accumulate, void *c)                                                  \
+    {                                                                                                                  \
+        gemm_rows_##name_(transpose_a, transpose_b, m, n, k, 0, m, a, b, accumulate, c);                               \
+    }
+PRODUCTS(openblas, sg_cpu_multiply)
+#ifdef SG_ONEDNN
+PRODUCTS(onednn, sg_onednn_multiply)
+#endif
 
 static void fill(size_t n_elems, double value, void *x)
 {
@@ -267,8 +271,9 @@ static double get(const void *x, size_t index)
 
 /* The functions of the table for one instruction set, and the table; and the table with convolutions by oneDNN. */
 /* clang-format off */
-#define FIELDS(name_)                                                                                                  \
-    .elem_bytes = sizeof(float), .gemm = gemm, .gemm_rows = gemm_rows, .gemm_terms = gemm_terms,                       \
+#define FIELDS(name_, products_)                                                                                                  \
+    .elem_bytes = sizeof(float), .gemm = gemm_##products_, .gemm_rows = gemm_rows_##products_,                        \
+    .gemm_terms = gemm_terms_##products_,                                                                              \
     .bias_add = bias_add_##name_, .bias_add_relu = bias_add_relu_##name_, .relu = relu_##name_,                        \
     .relu_backward = relu_backward_##name_, .column_sums = column_sums_##name_,                                        \
     .relu_backward_column_sums = relu_backward_column_sums_##name_, .softmax_cross_entropy = softmax_##name_,          \
@@ -277,12 +282,14 @@ static double get(const void *x, size_t index)
     .elementwise = &sg_cpu_elementwise_##name_, .norm = &sg_cpu_norm_##name_, .move = &sg_ref_move_float,              \
     .blocks = &sg_cpu_blocks_##name_,
 #ifdef SG_ONEDNN
-#define PLANNED(name_)                                                                                                 \
-    static const sg_kernel planned_##name_ = {.name = "onednn_" #name_, .conv = &sg_onednn_conv, FIELDS(name_)};
+#define PLANNED(name_, products_)                                                                                      \
+    static const sg_kernel planned_##name_ = {                                                                         \
+        .name = "onednn_" #name_, .conv = &sg_onednn_conv, FIELDS(name_, products_)                                    \
+    };
 #else
-#define PLANNED(name_)
+#define PLANNED(name_, products_)
 #endif
-#define VARIANT(name_, target)                                                                                         \
+#define VARIANT(name_, target, products_)                                                                                         \
     target static void bias_add_##name_(size_t rows, size_t cols, const void *bias, void *y)                           \
     { bias_add_loop(rows, cols, bias, y); }                                                                            \
     target static void bias_add_relu_##name_(size_t rows, size_t cols, const void *bias, void *y)                      \
@@ -305,13 +312,13 @@ static double get(const void *x, size_t index)
                                                 double smoothing, const void *dloss, bool accumulate, void *d)         \
     { softmax_backward_loop(rows, cols, p, labels, smoothing, dloss, accumulate, d); }                                 \
     static const sg_kernel table_##name_ = {                                                                           \
-        .name = "cpu_" #name_, .conv = &sg_cpu_conv_##name_, FIELDS(name_)                                             \
+        .name = "cpu_" #name_, .conv = &sg_cpu_conv_##name_, FIELDS(name_, openblas)                                             \
     };                                                                                                                 \
-    PLANNED(name_)
+    PLANNED(name_, products_)
 /* clang-format on */
-VARIANT(portable, )
-VARIANT(avx2, SG_ISA_TARGET_AVX2)
-VARIANT(avx512, SG_ISA_TARGET_AVX512)
+VARIANT(portable, , openblas)
+VARIANT(avx2, SG_ISA_TARGET_AVX2, openblas)
+VARIANT(avx512, SG_ISA_TARGET_AVX512, onednn)
 
 const sg_kernel *sg_kernel_cpu_as(sg_isa isa)
 {

@@ -14,10 +14,12 @@ typedef struct sg_cpu_operand {
 } sg_cpu_operand;
 
 /* c[m,n] = op(a) * op(b) (+ c); the rows of c lie c_stride elements apart. */
-void sg_cpu_multiply(size_t m, size_t n, size_t k, sg_cpu_operand a, sg_cpu_operand b, bool accumulate, float *c,
-                     size_t c_stride);
+typedef void sg_cpu_multiply_fn(size_t m, size_t n, size_t k, sg_cpu_operand a, sg_cpu_operand b, bool accumulate,
+                                float *c, size_t c_stride);
+sg_cpu_multiply_fn sg_cpu_multiply; /* by OpenBLAS */
 
 extern const sg_kernel_conv sg_cpu_conv_portable, sg_cpu_conv_avx2, sg_cpu_conv_avx512;
+extern const sg_kernel_conv sg_cpu_conv_onednn; /* avx512 with the products of onednn.h; not there without oneDNN */
 extern const sg_kernel_pool sg_cpu_pool_portable, sg_cpu_pool_avx2, sg_cpu_pool_avx512;
 extern const sg_kernel_elementwise sg_cpu_elementwise_portable, sg_cpu_elementwise_avx2, sg_cpu_elementwise_avx512;
 extern const sg_kernel_norm sg_cpu_norm_portable, sg_cpu_norm_avx2, sg_cpu_norm_avx512;

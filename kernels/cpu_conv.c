@@ -7,6 +7,7 @@
  *     columns[terms, block]   terms = channels of the group * elements of a window
  *     result[outputs of the group, block] = weight * columns */
 #include "kernels/cpu.h"
+#include "kernels/onednn.h"
 
 #define BLOCK_ELEMS ((size_t)64 << 10) /* of columns and result together: 256 KiB, a part of a second-level cache */
 #define MIN_BLOCK   ((size_t)384)      /* positions; with fewer a product is slow */
@@ -219,22 +220,22 @@ static sg_cpu_operand weight_of(const sg_conv_shape *s, const block *b, const fl
     return (sg_cpu_operand){transpose, weight + b->group * (s->outputs / s->groups) * n_terms, n_terms};
 }
 
-SG_ISA_INLINE void forward_loop(const sg_conv_shape *s, const float *x, const float *weight, const float *bias,
-                                float *columns, float *y)
+SG_ISA_INLINE void forward_loop(sg_cpu_multiply_fn *multiply, const sg_conv_shape *s, const float *x,
+                                const float *weight, const float *bias, float *columns, float *y)
 {
     const size_t n_terms = terms_of(s), outputs = s->outputs / s->groups;
     for (block b = {0}; next_block(s, &b);) {
         const size_t n = b.n * s->out_width;
         float *result = columns + n_terms * n;
         unfold(s, &b, x, columns);
-        sg_cpu_multiply(outputs, n, n_terms, weight_of(s, &b, weight, false), (sg_cpu_operand){false, columns, n},
-                        false, result, n);
+        multiply(outputs, n, n_terms, weight_of(s, &b, weight, false), (sg_cpu_operand){false, columns, n}, false,
+                 result, n);
         move_result(s, &b, true, bias, result, y);
     }
 }
 
-SG_ISA_INLINE void backward_input_loop(const sg_conv_shape *s, const float *dy, const float *weight, bool accumulate,
-                                       float *columns, float *dx)
+SG_ISA_INLINE void backward_input_loop(sg_cpu_multiply_fn *multiply, const sg_conv_shape *s, const float *dy,
+                                       const float *weight, bool accumulate, float *columns, float *dx)
 {
     const size_t n_terms = terms_of(s), outputs = s->outputs / s->groups;
     if (!accumulate)
@@ -243,14 +244,14 @@ SG_ISA_INLINE void backward_input_loop(const sg_conv_shape *s, const float *dy, 
         const size_t n = b.n * s->out_width;
         float *result = columns + n_terms * n;
         move_result(s, &b, false, NULL, result, (float *)(uintptr_t)dy);
-        sg_cpu_multiply(n_terms, n, outputs, weight_of(s, &b, weight, true), (sg_cpu_operand){false, result, n}, false,
-                        columns, n);
+        multiply(n_terms, n, outputs, weight_of(s, &b, weight, true), (sg_cpu_operand){false, result, n}, false,
+                 columns, n);
         fold(s, &b, columns, dx);
     }
 }
 
-SG_ISA_INLINE void backward_weight_loop(const sg_conv_shape *s, const float *x, const float *dy, bool accumulate,
-                                        float *columns, float *dweight)
+SG_ISA_INLINE void backward_weight_loop(sg_cpu_multiply_fn *multiply, const sg_conv_shape *s, const float *x,
+                                        const float *dy, bool accumulate, float *columns, float *dweight)
 {
     const size_t n_terms = terms_of(s), outputs = s->outputs / s->groups;
     if (!accumulate)
@@ -260,8 +261,8 @@ SG_ISA_INLINE void backward_weight_loop(const sg_conv_shape *s, const float *x, 
         float *result = columns + n_terms * n;
         move_result(s, &b, false, NULL, result, (float *)(uintptr_t)dy);
         unfold(s, &b, x, columns);
-        sg_cpu_multiply(outputs, n_terms, n, (sg_cpu_operand){false, result, n}, (sg_cpu_operand){true, columns, n},
-                        true, dweight + b.group * outputs * n_terms, n_terms);
+        multiply(outputs, n_terms, n, (sg_cpu_operand){false, result, n}, (sg_cpu_operand){true, columns, n}, true,
+                 dweight + b.group * outputs * n_terms, n_terms);
     }
 }
 
@@ -277,16 +278,16 @@ SG_ISA_INLINE void plane_sums_loop(size_t images, size_t channels, size_t plane,
 }
 
 /* clang-format off */
-#define VARIANT(name_, target)                                                                                         \
+#define VARIANT(name_, target, multiply_)                                                                                         \
     target static void forward_##name_(const sg_conv_shape *s, const void *x, const void *weight, const void *bias,    \
                                        void *scratch, void *y)                                                         \
-    { forward_loop(s, x, weight, bias, scratch, y); }                                                                  \
+    { forward_loop(multiply_, s, x, weight, bias, scratch, y); }                                                                  \
     target static void backward_input_##name_(const sg_conv_shape *s, const void *dy, const void *weight,              \
                                               bool accumulate, void *scratch, void *dx)                                \
-    { backward_input_loop(s, dy, weight, accumulate, scratch, dx); }                                                   \
+    { backward_input_loop(multiply_, s, dy, weight, accumulate, scratch, dx); }                                                   \
     target static void backward_weight_##name_(const sg_conv_shape *s, const void *x, const void *dy, bool accumulate, \
                                                void *scratch, void *dweight)                                           \
-    { backward_weight_loop(s, x, dy, accumulate, scratch, dweight); }                                                  \
+    { backward_weight_loop(multiply_, s, x, dy, accumulate, scratch, dweight); }                                                  \
     target static void plane_sums_##name_(size_t images, size_t channels, size_t plane, const void *x,                 \
                                           bool accumulate, void *sums)                                                 \
     { plane_sums_loop(images, channels, plane, x, accumulate, sums); }                                                 \
@@ -295,6 +296,9 @@ SG_ISA_INLINE void plane_sums_loop(size_t images, size_t channels, size_t plane,
         .backward_weight = backward_weight_##name_, .plane_sums = plane_sums_##name_,                                  \
     };
 /* clang-format on */
-VARIANT(portable, )
-VARIANT(avx2, SG_ISA_TARGET_AVX2)
-VARIANT(avx512, SG_ISA_TARGET_AVX512)
+VARIANT(portable, , sg_cpu_multiply)
+VARIANT(avx2, SG_ISA_TARGET_AVX2, sg_cpu_multiply)
+VARIANT(avx512, SG_ISA_TARGET_AVX512, sg_cpu_multiply)
+#ifdef SG_ONEDNN
+VARIANT(onednn, SG_ISA_TARGET_AVX512, sg_onednn_multiply)
+#endif

@@ -35,7 +35,8 @@ typedef struct sg_kernel {
     void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, const void *a, const void *b,
                  bool accumulate, void *c);
     /* The same for rows [first, first + n_rows) of c alone; a, b and c are those of the whole product. Where all but
-     * the last of several such calls begin and end at multiples of SG_KERNEL_BLOCK_ROWS, they give the bits of one. */
+     * the last of several such calls begin and end at multiples of SG_KERNEL_BLOCK_ROWS, those of ref.c and cpu.c give
+     * the bits of one; the others choose their loops by the number of rows, and agree with it within rounding. */
     void (*gemm_rows)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,
                       const void *a, const void *b, bool accumulate, void *c);
     /* The same with terms [first, first + n_terms) of the sums over k alone. Sums in parts have bits of their own. */
@@ -86,12 +87,12 @@ const sg_kernel *sg_kernel_ref_float(void);
 const sg_kernel *sg_kernel_ref_double(void);
 const sg_kernel *sg_kernel_cpu(void);          /* for the best instruction set of this machine */
 const sg_kernel *sg_kernel_cpu_as(sg_isa isa); /* for one that the machine has */
-/* The same with convolutions by oneDNN; NULL where this was built without it. */
+/* The same with convolutions by oneDNN, and with AVX-512 products, too; NULL where this was built without it. */
 const sg_kernel *sg_kernel_onednn(void);
 /* That of a GPU: cuda_load.h. */
 
-/* How many threads one matrix product of sg_kernel_cpu may use, at least 1. OpenBLAS keeps this once per process: a
- * program sets it once, at its start, before the first product; a library never does. */
+/* How many threads one call of these two may use, at least 1. OpenBLAS keeps this once per process: a program sets it
+ * once, at its start, before the first product; a library never does. With oneDNN the bits depend on this number. */
 void sg_kernel_cpu_set_threads(uint32_t n_threads);
 
 /* Address space that products of so many threads take for good, and those threads: most of it from the load of the

@@ -1,5 +1,5 @@
-/* kernels/onednn.c - convolutions by oneDNN, as the plans of onednn_plan.c have them. Without a plan, and what is no
- * convolution: by cpu.c. */
+/* kernels/onednn.c - convolutions by oneDNN, as the plans of onednn_plan.c have them. Without a plan: by
+ * cpu_conv.c. */
 #include "kernels/onednn.h"
 
 #include "common/status.h"
@@ -28,6 +28,12 @@ static size_t weight_elems(const sg_conv_shape *s)
     return s->outputs * (s->channels / s->groups) * s->kernel_height * s->kernel_width;
 }
 
+/* What is computed in C order. */
+static const sg_kernel_conv *plain(void)
+{
+    return sg_isa_has(SG_ISA_AVX512) ? &sg_cpu_conv_onednn : sg_kernel_cpu()->conv;
+}
+
 /* Scratch memory is cut into: the weight as the primitive wants it, what the primitive needs, a result that is added.
  */
 static size_t way_bytes(const sg_onednn_way *w, size_t n_added)
@@ -42,15 +48,14 @@ static size_t larger(size_t a, size_t b)
 
 static size_t scratch_elems(const sg_conv_shape *s)
 {
-    const sg_kernel_conv *plain = sg_kernel_cpu()->conv;
     if (!s->plan)
-        return plain->scratch_elems(s);
+        return plain()->scratch_elems(s);
     const sg_onednn_plan *p = (const sg_onednn_plan *)s->plan;
     size_t n_bytes = larger(way_bytes(&p->forward, 0), way_bytes(&p->backward_weight, weight_elems(s)));
     if (p->backward_input.convolve)
         n_bytes = larger(n_bytes, way_bytes(&p->backward_input, x_elems(s)));
     else
-        n_bytes = larger(n_bytes, aligned(y_elems(s) * sizeof(float)) + plain->scratch_elems(s) * sizeof(float));
+        n_bytes = larger(n_bytes, aligned(y_elems(s) * sizeof(float)) + plain()->scratch_elems(s) * sizeof(float));
     return n_bytes / sizeof(float) + 1;
 }
 
@@ -90,7 +95,7 @@ static void reorder(const sg_onednn_plans *p, const sg_onednn_way *w, dnnl_memor
 static void forward(const sg_conv_shape *s, const void *x, const void *weight, const void *bias, void *scratch, void *y)
 {
     if (!s->plan) {
-        sg_kernel_cpu()->conv->forward(s, x, weight, bias, scratch, y);
+        plain()->forward(s, x, weight, bias, scratch, y);
         return;
     }
     const sg_onednn_plan *p = (const sg_onednn_plan *)s->plan;
@@ -109,15 +114,14 @@ static void backward_plain_input(const sg_onednn_plan *p, const void *dy, const 
     SG_ASSERT(p->base.in_block == 0);
     sg_kernel_cpu()->blocks->separate(s->images * s->outputs, s->out_height * s->out_width, p->base.out_block, dy,
                                       false, scratch);
-    sg_kernel_cpu()->conv->backward_input(s, scratch, weight, accumulate, scratch + aligned(y_elems(s) * sizeof(float)),
-                                          dx);
+    plain()->backward_input(s, scratch, weight, accumulate, scratch + aligned(y_elems(s) * sizeof(float)), dx);
 }
 
 static void backward_input(const sg_conv_shape *s, const void *dy, const void *weight, bool accumulate, void *scratch,
                            void *dx)
 {
     if (!s->plan) {
-        sg_kernel_cpu()->conv->backward_input(s, dy, weight, accumulate, scratch, dx);
+        plain()->backward_input(s, dy, weight, accumulate, scratch, dx);
         return;
     }
     const sg_onednn_plan *p = (const sg_onednn_plan *)s->plan;
@@ -138,7 +142,7 @@ static void backward_weight(const sg_conv_shape *s, const void *x, const void *d
                             void *dweight)
 {
     if (!s->plan) {
-        sg_kernel_cpu()->conv->backward_weight(s, x, dy, accumulate, scratch, dweight);
+        plain()->backward_weight(s, x, dy, accumulate, scratch, dweight);
         return;
     }
     const sg_onednn_plan *p = (const sg_onednn_plan *)s->plan;
@@ -153,7 +157,7 @@ static void backward_weight(const sg_conv_shape *s, const void *x, const void *d
 
 static void plane_sums(size_t images, size_t channels, size_t plane, const void *x, bool accumulate, void *sums)
 {
-    sg_kernel_cpu()->conv->plane_sums(images, channels, plane, x, accumulate, sums);
+    plain()->plane_sums(images, channels, plane, x, accumulate, sums);
 }
 
 const sg_kernel_conv sg_onednn_conv = {

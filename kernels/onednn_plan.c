@@ -223,10 +223,15 @@ static void destroy(void *of)
     free(p);
 }
 
+bool sg_onednn_has_our_threads(void)
+{
+    const unsigned runtime = dnnl_version()->cpu_runtime;
+    return runtime == DNNL_RUNTIME_OMP || runtime == DNNL_RUNTIME_SEQ;
+}
+
 static void *create(void)
 {
-    const unsigned runtime = dnnl_version()->cpu_runtime; /* of the others the number of threads is not ours to set */
-    if (runtime != DNNL_RUNTIME_OMP && runtime != DNNL_RUNTIME_SEQ)
+    if (!sg_onednn_has_our_threads())
         return NULL;
     sg_onednn_plans *p = sg_xcalloc(1, sizeof *p);
     p->n_threads = openblas_get_num_threads();

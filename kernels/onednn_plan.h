@@ -1,4 +1,4 @@
-/* kernels/onednn_plan.h - what oneDNN is asked to prepare for a convolution; onednn.c alone includes it.
+/* kernels/onednn_plan.h - what oneDNN is asked to prepare for a convolution; for onednn*.c alone.
  *
  * A plan holds, for one shape, three ways: forward, back to the input, back to the weight. Each is a oneDNN primitive
  * with the memory objects for its arguments, whose addresses are set at every call, and the reorder between the
@@ -16,6 +16,9 @@
 /* Of the OpenMP library that oneDNN brings along; its header comes with a compiler. The number is one for each thread
  * that calls, so it is set before every call of oneDNN. */
 void omp_set_num_threads(int n_threads);
+
+/* Whether the number of threads is ours to set: not where oneDNN was built for another library of threads. */
+bool sg_onednn_has_our_threads(void);
 
 #define SG_ONEDNN_MAX_ARGUMENTS 5
 

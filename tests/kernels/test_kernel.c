@@ -95,8 +95,9 @@ static void check_gemm_rows(const sg_kernel *kernel)
         rows_of(kernel, flags, 5, 7, 1e-5);
         rows_of(kernel, flags, 5, 0, 0);
     }
-    /* As a weight's gradient is made: op(a) is transposed. On a device they are those of one shape alone. */
-    const double bound = strcmp(kernel->name, "cuda") == 0 ? 1e-5 : 0;
+    /* As a weight's gradient is made: op(a) is transposed. */
+    const bool has_bits_of_shape = strcmp(kernel->name, "cuda") == 0 || strncmp(kernel->name, "onednn", 6) == 0;
+    const double bound = has_bits_of_shape ? 1e-5 : 0;
     for (size_t block = 0; block < 4; block++)
         for (int flags = 1; flags < 8; flags += 4)
             rows_of(kernel, flags, block * SG_KERNEL_BLOCK_ROWS, block < 3 ? SG_KERNEL_BLOCK_ROWS : 17, bound);
@@ -106,6 +107,35 @@ Test(kernel, blocks_of_rows_have_the_bits_of_the_whole_product)
 {
     sg_kernel_cpu_set_threads(1);
     sg_for_each_table(check_gemm_rows);
+}
+
+/* Two threads divide a product by its sizes alone, and by no chance of which of them is first. */
+static void check_threads(const sg_kernel *kernel)
+{
+    static const size_t sizes[][3] = {{1, 50, 500}, {128, 512, 784}, {784, 512, 128}, {50, 500, 392}, {20, 25, 1456}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(sizes); i++) {
+        const size_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+        sg_array a = sg_array_make("a", m * k, 1), b = sg_array_make("b", k * n, 1);
+        sg_array c = sg_array_make("c", m * n, 1), again = sg_array_make("c", m * n, 1);
+        kernel->gemm(false, true, m, n, k, a.f, b.f, false, c.f);
+        for (size_t repeat = 0; repeat < 5; repeat++) {
+            kernel->gemm(false, true, m, n, k, a.f, b.f, false, again.f);
+            cr_assert_arr_eq(again.f, c.f, m * n * sizeof(float), "%s: %zu x %zu x %zu", kernel->name, m, n, k);
+        }
+        sg_kernel_ref_double()->gemm(false, true, m, n, k, a.d, b.d, false, c.d);
+        sg_array_assert_near(kernel, "gemm of two threads", &c, 2e-7 * (double)(1 + k));
+        sg_array_free(&a), sg_array_free(&b), sg_array_free(&c), sg_array_free(&again);
+    }
+}
+
+Test(kernel, products_of_two_threads_have_the_same_bits_every_time)
+{
+    sg_kernel_cpu_set_threads(2);
+    check_threads(sg_kernel_cpu());
+    if (sg_kernel_onednn())
+        check_threads(sg_kernel_onednn());
+    else
+        cr_log_warn("SKIP: this was built without oneDNN");
 }
 
 Test(kernel, matrix_products_agree_with_the_plain_loops)
