@@ -80,19 +80,29 @@ void sg_fixture_check_tables(sg_model *model, size_t n_rows, double bound)
         check_table(sg_fixture_fast_table(i), model, n_rows, bound);
 }
 
-/* What a library keeps for itself when it is first called for something is not of a step. */
+/* Whether 20 steps, with a short last batch now and then, take memory that was not in use before. */
+static bool heap_grows(sg_tape *tape, sg_model *model, size_t n_rows)
+{
+    const size_t in_use = mallinfo2().uordblks;
+    for (size_t i = 0; i < 20; i++)
+        sg_fixture_step(model, tape, 0, i % 5 == 4 ? 3 : n_rows);
+    return mallinfo2().uordblks != in_use;
+}
+
+/* What a library keeps for itself when it is first called for something is not of a step; nor is what malloc keeps of
+ * what was freed, up to 7 chunks of each size, which it counts as in use: so some steps may grow, and not all. */
 static void check_steady(const sg_kernel *kernel, sg_model *model, size_t n_rows)
 {
+    enum { max_growing = 4 };
     sg_kernel_cpu_set_threads(1);
     sg_tape *tape = sg_tape_create(kernel);
     for (size_t i = 0; i < 3; i++)
         sg_fixture_step(model, tape, 0, i == 1 ? 3 : n_rows);
     uint64_t blocks = sg_tape_get_stats(tape).allocations;
-    size_t in_use = mallinfo2().uordblks;
-    for (size_t i = 0; i < 20; i++)
-        sg_fixture_step(model, tape, 0, i % 5 == 4 ? 3 : n_rows); /* a short last batch now and then */
+    size_t n_growing = 0;
+    while (heap_grows(tape, model, n_rows) && !kernel->device) /* that of a stand-in does */
+        cr_assert(++n_growing < max_growing, "the heap grows and grows");
     cr_assert(sg_tape_get_stats(tape).allocations == blocks);
-    cr_assert(kernel->device || mallinfo2().uordblks == in_use, "the heap grew"); /* that of a stand-in does */
     sg_tape_destroy(tape);
 }
 
