@@ -25,9 +25,9 @@ $(error missing libraries: $(MISSING). scripts/install-packages installs them on
 endif
 endif
 
-# y where oneDNN is found, of version 2: the next one's interface is another. `make ONEDNN=` builds without.
+# y where oneDNN is found. `make ONEDNN=` builds without.
 ifeq ($(origin ONEDNN),undefined)
-ONEDNN := $(shell printf '\043include <oneapi/dnnl/dnnl.h>\n\043if DNNL_VERSION_MAJOR != 2\n\043error\n\043endif' | $(CC) -E -x c - >/dev/null 2>&1 && echo y)
+ONEDNN := $(shell CC='$(CC)' scripts/find-onednn)
 endif
 
 WARN  := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wconversion -Wvla \
@@ -48,7 +48,7 @@ PB_H   := $(PB_C:.c=.h)
 obj     = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 COMMON  := $(call obj,common/*.c) $(PB_C:$(BUILD)/proto/%.c=$(BUILD)/obj/proto/%.o)
 REF     := $(call obj,kernels/ref*.c)# compiled for float and for double
-KERNELS := $(filter-out $(REF) $(if $(ONEDNN),,%/onednn.o %/onednn_plan.o %/onednn_product.o),$(call obj,kernels/*.c)) $(REF:.o=_float.o) $(REF:.o=_double.o)
+KERNELS := $(filter-out $(REF) $(if $(ONEDNN),,$(call obj,kernels/onednn*.c)),$(call obj,kernels/*.c)) $(REF:.o=_float.o) $(REF:.o=_double.o)
 SERVER  := $(filter-out %/main.o,$(call obj,server/*.c))
 CLIENT  := $(call obj,worker/client/*.c)
 WORKER  := $(call obj,worker/nn/*.c worker/data/*.c worker/models/*.c worker/train/*.c)

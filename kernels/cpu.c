@@ -351,7 +351,12 @@ void sg_kernel_cpu_set_threads(uint32_t n_threads)
 
 uint64_t sg_kernel_cpu_room(uint32_t n_threads)
 {
-    const uint64_t buffer_bytes = (uint64_t)128 << 20, stack_bytes = (uint64_t)8 << 20;
+    const uint64_t mib = (uint64_t)1 << 20, buffer = 128 * mib, stack = 8 * mib;
     const uint32_t n_started = (uint32_t)openblas_get_num_threads();
-    return (buffer_bytes + stack_bytes) * (n_threads > n_started ? n_threads : n_started);
+    uint64_t n_bytes = (buffer + stack) * (n_threads > n_started ? n_threads : n_started);
+#ifdef SG_ONEDNN
+    const uint64_t arena = 128 * mib; /* that malloc reserves for a thread; oneDNN's packs what it multiplies */
+    n_bytes += (stack + arena) * (n_threads > 1 ? n_threads - 1 : 0);
+#endif
+    return n_bytes;
 }

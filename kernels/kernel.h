@@ -95,8 +95,8 @@ const sg_kernel *sg_kernel_onednn(void);
  * once, at its start, before the first product; a library never does. With oneDNN the bits depend on this number. */
 void sg_kernel_cpu_set_threads(uint32_t n_threads);
 
-/* Address space that products of so many threads take for good, and those threads: most of it from the load of the
- * program on, for a thread per CPU. */
+/* Address space that products of so many threads take for good, and those threads: OpenBLAS's most of it from the load
+ * of the program on, for a thread per CPU; oneDNN's beside that, where this was built with it, once it computes. */
 uint64_t sg_kernel_cpu_room(uint32_t n_threads);
 
 #endif

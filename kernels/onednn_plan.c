@@ -175,11 +175,16 @@ static bool make_ways(const sg_onednn_plans *p, const arrays *a, sg_onednn_plan 
     return all;
 }
 
+static void free_ways(sg_onednn_plan *of)
+{
+    free_way(&of->forward);
+    free_way(&of->backward_input);
+    free_way(&of->backward_weight);
+}
+
 static void free_plan(sg_onednn_plan *gone)
 {
-    free_way(&gone->forward);
-    free_way(&gone->backward_input);
-    free_way(&gone->backward_weight);
+    free_ways(gone);
     free(gone->no_bias);
     free(gone);
 }
@@ -265,6 +270,8 @@ static sg_onednn_plan *make_plan(sg_onednn_plans *p, const sg_conv_shape *shape)
     made->is_possible = describe_all(shape, &made->base, &a) && make_ways(p, &a, made);
     if (made->is_possible)
         made->no_bias = sg_xcalloc(shape->outputs, sizeof(float));
+    else
+        free_ways(made); /* the first of them may have been possible */
     return made;
 }
 
