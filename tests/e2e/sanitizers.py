@@ -1,8 +1,9 @@
 """Programs that a sanitizer was built into (make SAN=...): what it finds fails the test, whatever becomes of the process.
 
-Each process writes what was found in it to a file of its own, BUILD/sanitizer-logs/TEST.PID, at once: so it is not lost
+Each process writes what was found in it to a file of its own, BUILD/sanitizer-logs/RUN/TEST.PID, at once: so it is not lost
 with a process that is killed, or with an exit code that nobody asks for. Leaks are looked for at a process's end: one that
 is killed tells of none."""
+import atexit
 import glob
 import os
 import subprocess
@@ -33,12 +34,17 @@ def begin(bin_dir):
     kinds = [kind for mark, kind in KINDS.items() if mark in program]
     if kinds:
         watched["name"], watched["slower"] = ",".join(name for name, _, _ in kinds), max(slower for _, slower, _ in kinds)
-        watched["logs"] = os.path.join(os.path.dirname(bin_dir), "sanitizer-logs")
-        os.makedirs(watched["logs"], exist_ok=True)
-        for path in glob.glob(f"{glob.escape(watched['logs'])}/*"):
-            os.remove(path)
+        folder = os.path.join(os.path.dirname(bin_dir), "sanitizer-logs")
+        os.makedirs(folder, exist_ok=True)
+        watched["logs"] = tempfile.mkdtemp(prefix="run-", dir=folder)
+        atexit.register(remove_if_empty, watched["logs"])
         look_for_faults([fault for _, _, faults in kinds for fault in faults])
     return watched["name"]
+
+
+def remove_if_empty(folder):
+    if not os.listdir(folder):
+        os.rmdir(folder)
 
 
 def look_for_faults(faults):
