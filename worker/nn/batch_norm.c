@@ -1,8 +1,9 @@
 /* worker/nn/batch_norm.c - each channel brought to mean 0 and deviation 1 over a batch (Ioffe and Szegedy 2015).
  *
- * Training: mean and deviation are those of the batch. What the running statistics should become after it is put where
- * other variables have their gradients: the update rule `average` makes the mean over all workers of it. Evaluation:
- * the running statistics, which are constants then and stay as they are. */
+ * Training: mean and deviation are those of the batch. What the running statistics should become after it comes to
+ * where other variables have their gradients: the update rule `average` makes the mean over all workers of it. It is
+ * proposed on the way forward, since a loss need not lead back here, and one layer may see several batches, one after
+ * the other. Evaluation: the running statistics, which are constants then and stay as they are. */
 #include "worker/nn/layers.h"
 #include "worker/nn/shape.h"
 
@@ -22,17 +23,27 @@ static const sg_kernel_norm *kernel_of(const sg_tape *tape, const batch_norm *b)
     return b->shape.block > 0 ? kernel->blocks->norm : kernel->norm;
 }
 
-/* The variance of the batch is that of a sample: m / (m - 1) times the mean square. */
-static void propose(sg_tape *tape, const batch_norm *b, sg_tensor *running, const void *seen, double factor)
+/* Takes what was seen, times `factor`, into the running statistics; in evaluation they are what they were. */
+static void propose_one(sg_tape *tape, const batch_norm *b, sg_tensor *running, const void *seen, double factor)
 {
     const sg_kernel *kernel = sg_tape_kernel(tape);
-    const double share = b->options.training && b->shape.images * b->shape.plane > 0 ? b->options.momentum : 0;
-    bool accumulate;
-    void *proposal = sg_tape_gradient(tape, running, &accumulate);
-    if (!proposal)
-        return;
-    kernel->scaled(b->shape.channels, 1 - share, running->value, false, proposal);
-    kernel->scaled(b->shape.channels, share * factor, seen, true, proposal);
+    const void *before = sg_tape_proposed(running);
+    const bool has_seen = b->options.training && b->shape.images * b->shape.plane > 0;
+    void *mixed =
+        running->needs_gradient && has_seen ? sg_tape_alloc(tape, b->shape.channels * kernel->elem_bytes) : NULL;
+    if (mixed) {
+        kernel->scaled(b->shape.channels, 1 - b->options.momentum, before, false, mixed);
+        kernel->scaled(b->shape.channels, b->options.momentum * factor, seen, true, mixed);
+    }
+    sg_tape_propose(running, mixed ? mixed : before);
+}
+
+/* The variance of the batch is that of a sample: m / (m - 1) times the mean square. */
+static void propose(sg_tape *tape, const batch_norm *b)
+{
+    const double m = (double)(b->shape.images * b->shape.plane);
+    propose_one(tape, b, b->running_mean, b->mean, 1);
+    propose_one(tape, b, b->running_variance, b->variance, m > 1 ? m / (m - 1) : 1);
 }
 
 static void batch_norm_backward(sg_tape *tape, const void *state, sg_tensor *y)
@@ -40,7 +51,6 @@ static void batch_norm_backward(sg_tape *tape, const void *state, sg_tensor *y)
     const batch_norm *b = state;
     const sg_kernel *kernel = sg_tape_kernel(tape);
     const size_t channels = b->shape.channels;
-    const double m = (double)(b->shape.images * b->shape.plane);
     char *sums = sg_tape_scratch(tape, 2 * channels * kernel->elem_bytes);
     if (!sums)
         return;
@@ -58,8 +68,6 @@ static void batch_norm_backward(sg_tape *tape, const void *state, sg_tensor *y)
     if (dx)
         kernel_of(tape, b)->batch_backward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, y->gradient,
                                            b->options.training ? sums : NULL, accumulate, dx);
-    propose(tape, b, b->running_mean, b->mean, 1);
-    propose(tape, b, b->running_variance, b->variance, m > 1 ? m / (m - 1) : 1);
 }
 
 static bool shapes_fit(const sg_tensor *x, const sg_tensor *const *ofchannel)
@@ -96,6 +104,7 @@ static bool compute(sg_tape *tape, batch_norm *b, sg_tensor *y)
     kernel->norm->inverse_deviation(b->shape.channels, b->options.epsilon, b->variance, b->inverse);
     kernel_of(tape, b)->batch_forward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, b->beta->value,
                                       b->options.relu, y->value);
+    propose(tape, b);
     return true;
 }
 

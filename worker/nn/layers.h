@@ -57,7 +57,8 @@ typedef struct sg_batch_norm_options {
 
 /* (x - mean) / sqrt(variance + epsilon) * gamma + beta for each channel of [images, channels, height, width] or [rows,
  * channels]; the others are [channels]. In a backward pass the gradients of the running statistics, where they have
- * any, are what these should become: (1 - momentum) * running + momentum * batch, the variance that of a sample. */
+ * any, are what these should become: (1 - momentum) * running + momentum * batch, the variance that of a sample; after
+ * several batches on one tape, those one after the other; in evaluation, what they are. */
 sg_tensor *sg_batch_norm_forward(sg_tape *tape, sg_tensor *x, sg_tensor *gamma, sg_tensor *beta,
                                  sg_tensor *running_mean, sg_tensor *running_variance, sg_batch_norm_options options);
 /* The same for each row of the last dimension, which gamma and beta have; epsilon 0: 1e-5. */

@@ -28,7 +28,8 @@
  *
  * Gradients: no gradient is computed for what needs none (inputs, frozen variables, and whatever depends on these
  * alone). A backward pass adds to the gradients of earlier ones since sg_tape_begin, so a step may have several
- * losses; the first overwrites what the buffers held before. A variable on the tape that no loss depends on gets zeros.
+ * losses; the first overwrites what the buffers held before. A variable on the tape that no loss depends on gets zeros;
+ * running statistics (sg_batch_norm_forward) get what they should become.
  * sg_tape_backward_last says of each variable when its gradient, or a part of it, is final, so that it can be sent
  * while the rest is still computed. What is trained against each other (two groups) has a pass each, in which the
  * other's variables are frozen.
@@ -143,6 +144,14 @@ typedef struct sg_tape_layer {
 /* A layer may have itself recorded several times with one output, one after the other, without backward_weight.
  * Nothing is noted where output needs no gradient, and backward is not called where no loss depends on it. */
 void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer);
+
+/* For a layer's first function, of a variable that is no weight but a mean over batches (the update rule `average`): in
+ * every backward pass, whether or not that leads to the layer, its gradient is not what is added up but this value,
+ * which it should take. [n_elems] where the kernel table works, until the next sg_tape_begin. The last one proposed
+ * counts. Nothing happens where `input` is no variable. */
+void sg_tape_propose(sg_tensor *input, const void *value);
+/* What was proposed last in this pass; where nothing was, the value. */
+const void *sg_tape_proposed(const sg_tensor *input);
 
 /* For a backward function: where to write the gradient of one of the layer's inputs, and whether to add to it or to
  * overwrite. NULL where none is needed: skip the work. */

@@ -159,6 +159,18 @@ void sg_tape_part_written(sg_tape *tape, sg_tensor *weight, size_t n_elems)
         tell(tape, v, n_elems);
 }
 
+void sg_tape_propose(sg_tensor *input, const void *value)
+{
+    if (input->is_variable)
+        ((sg_tape_leaf *)input)->proposal = value;
+}
+
+const void *sg_tape_proposed(const sg_tensor *input)
+{
+    const void *proposal = input->is_variable ? ((const sg_tape_leaf *)input)->proposal : NULL;
+    return proposal ? proposal : input->value;
+}
+
 /* Nothing will be added to its gradient in this backward pass: it is zero if nothing was. */
 static void conclude(sg_tape *tape, sg_tape_leaf *v)
 {
@@ -166,7 +178,9 @@ static void conclude(sg_tape *tape, sg_tape_leaf *v)
     void *gradient = sg_tape_gradient(tape, &v->tensor, &accumulate);
     if (!gradient)
         return;
-    if (!accumulate)
+    if (v->proposal)
+        tape->kernel->scaled(v->tensor.n_elems, 1, v->proposal, false, gradient);
+    else if (!accumulate)
         tape->kernel->fill(v->tensor.n_elems, 0, gradient);
     tell(tape, v, v->tensor.n_elems);
 }

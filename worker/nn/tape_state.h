@@ -13,6 +13,7 @@ typedef struct sg_tape_leaf {
     size_t n_brought;                 /* elements of the value that were sent to the device in this pass */
     size_t n_uses;                    /* by steps, those that read its value through a view among them */
     size_t n_wanted;                  /* uses that this backward pass has not been gone back over yet */
+    const void *proposal;             /* what its gradient is to be instead of a sum; NULL: nothing was proposed */
     size_t n_told;                    /* elements that were said to be final in this backward pass */
 } sg_tape_leaf;
 
