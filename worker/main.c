@@ -15,6 +15,7 @@
 #include "common/signals.h"
 #include "kernels/kernel.h"
 #include "worker/train/interruptible.h"
+#include "worker/train/pools.h"
 #include "worker/train/trainer.h"
 
 #define OWN_FILES 40u /* and data sets, the connection for heartbeats, what gRPC opens to find a host */
@@ -143,8 +144,10 @@ int main(int argc, char **argv)
         printf("shardgrad-worker %s\n", SG_VERSION);
     else if (status == SG_OK) {
         status = sg_daemon_load(&daemon, &config, &err);
-        if (status == SG_OK)
+        if (status == SG_OK) {
+            sg_pools_let_rest((uint32_t)config->threads);
             status = run(&daemon, config, &signal_number, &err);
+        }
     }
     int code = sg_interruptible_exit_code(status, signal_number);
     if (status != SG_OK && code != 0)

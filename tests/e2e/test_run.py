@@ -168,3 +168,18 @@ def workers_without_rows_take_part_and_have_not_diverged(case):
     found = case.summary()
     equal(found["parameters_sha256"], wanted["parameters_sha256"], "parameters")
     equal([found["final_train_loss"], found["diverged"]], [None, False], "summary")
+
+
+@test
+def threads_of_several_libraries_do_not_fight_for_the_processors(case):
+    """OpenMP's wait without turning, unless the user says otherwise; it reads the environment when a program is loaded."""
+    if "onednn" not in case.shardgrad("version").out:
+        return  # no OpenMP in it
+    config = case.config(workers=1, train__steps="100000000", threads="2")
+    run = case.start("shardgrad", "run", config)
+    pids = case.watch_children(run, 2)
+    run.wait_for(r"epoch .* step [1-9]")
+    told = {open(f"/proc/{pid}/comm").read().strip(): b"OMP_WAIT_POLICY=passive" in open(f"/proc/{pid}/environ", "rb").read()
+            for pid in pids}
+    equal(told, {"shardgrad-ps": False, "shardgrad-worke": True}, "who was told to")
+    run.end_within(30)

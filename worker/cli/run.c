@@ -6,6 +6,7 @@
 
 #include "worker/cli/commands.h"
 #include "worker/cli/run_directory.h"
+#include "worker/train/pools.h"
 #include "worker/train/workload.h"
 
 /* How long the training is follows from the number of examples. */
@@ -34,6 +35,8 @@ static int run_config(const sg_arguments *arguments, bool local)
 {
     sg_error err;
     sg_run run = {.arguments = arguments, .lock_fd = -1};
+    if (local)
+        sg_pools_let_rest((uint32_t)arguments->config->threads);
     sg_status status = init_progress(&run, &err);
     if (status == SG_OK)
         status = sg_run_directory_open(arguments->config->run_dir, &run.lock_fd, &err);
