@@ -329,10 +329,9 @@ uint64_t sg_coordinator_put_off(const sg_coordinator *c, uint64_t ms, uint64_t l
 /* Nobody is lost because the coordinator itself did not get to listen. */
 static void extend_leases(sg_coordinator *c)
 {
-    uint64_t gap_ms = c->now_ms - c->ticked_ms;
-    if (!c->ticked || gap_ms <= 2 * SG_COORDINATOR_TICK_MS)
+    uint64_t late_ms = sg_coordinator_late_ms(c);
+    if (late_ms == 0)
         return;
-    uint64_t late_ms = gap_ms - SG_COORDINATOR_TICK_MS;
     sg_coordinator_ps_extend(c, late_ms);
     sg_coordinator_members_extend(c, late_ms);
     sg_coordinator_losses_extend(c, late_ms);

@@ -6,6 +6,7 @@
  *   coordinator_actions.c    what goes out; calls that are parked
  *   coordinator_orders.c     the numbered sequence of orders of each ps
  *   coordinator_ps.c         registration and leases of ps
+ *   coordinator_late.c       how late it hears what it is told
  *   coordinator_generation.c generations: what begins one, and how far it has come
  *   coordinator_members.c    workers: hello, heartbeat, leave, leases, fencing
  *   coordinator_losses.c     workers whose lease ran out: excused, held back, or the end of the job
@@ -148,6 +149,13 @@ void sg_coordinator_ps_tick(sg_coordinator *c);
 void sg_coordinator_ps_miss(sg_coordinator *c, uint32_t ps);
 /* The coordinator itself was late. */
 void sg_coordinator_ps_extend(sg_coordinator *c, uint64_t late_ms);
+
+/* --- coordinator_late.c ----------------------------------------------------------------------------------------- */
+
+/* A registration of ps 0 has come. */
+void sg_coordinator_late_heard(sg_coordinator *c);
+/* Of the time since the last tick, in which the coordinator did not get to listen. Once for each tick. */
+uint64_t sg_coordinator_late_ms(sg_coordinator *c);
 
 /* --- coordinator_members.c ------------------------------------------------------------------------------------ */
 

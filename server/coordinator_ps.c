@@ -204,6 +204,8 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
         return;
     sg_coordinator_ps *ps = &c->ps[request->ps];
     ps->heard_ms = c->now_ms;
+    if (request->ps == 0)
+        sg_coordinator_late_heard(c);
     if (ps->state == SG_COORDINATOR_PS_WAITING) {
         ps->state = SG_COORDINATOR_PS_UP;
         ps->missed = false;
@@ -241,8 +243,13 @@ void sg_coordinator_ps_tick(sg_coordinator *c)
         } else if (!somebody_depends(c)) {
             await_again(c, i); /* nothing depends on it yet */
         } else {
-            char how[64];
-            snprintf(how, sizeof how, "was not heard for %" PRIu64 " ms", c->config->lease_ms);
+            char how[128];
+            if (i == 0) /* it lives here: it is what it is asked that does not get through */
+                snprintf(how, sizeof how,
+                         "did not get to answer itself for %" PRIu64 " ms (requests come faster than it serves them)",
+                         c->now_ms - c->late.heard_ms);
+            else
+                snprintf(how, sizeof how, "was not heard for %" PRIu64 " ms", c->config->lease_ms);
             if (!lose(c, i, how))
                 ps->state = SG_COORDINATOR_PS_LOST;
         }

@@ -358,6 +358,13 @@ typedef struct sg_coordinator_change_result {
 
 typedef struct sg_coordinator_norms sg_coordinator_norms;
 
+/* Requests wait too long: the registrations of ps 0 tell. */
+typedef struct sg_coordinator_late {
+    uint64_t heard_ms; /* when the newest came; */
+    uint64_t total_ms; /* that the next one is overdue and leases were put off for it, */
+    uint64_t said_ms;  /* when that was last logged; 0: never */
+} sg_coordinator_late;
+
 struct sg_coordinator {
     const sg_config *config;      /* of this generation: the cluster file with what was changed before it began */
     sg_coordinator_hyper *hypers; /* [n_hypers] number i + 1 */
@@ -368,6 +375,7 @@ struct sg_coordinator {
     size_t n_settings;
     uint64_t now_ms;
     uint64_t ticked_ms; /* valid if `ticked` */
+    sg_coordinator_late late;
 
     STAILQ_HEAD(, sg_coordinator_queued) actions;
     TAILQ_HEAD(sg_coordinator_parked_list, sg_coordinator_parked) parked;

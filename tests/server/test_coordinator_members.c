@@ -217,6 +217,61 @@ Test(coordinator_members, a_late_tick_extends_the_leases)
     rig_deinit(&r);
 }
 
+/* --- requests that wait their turn ------------------------------------------------------------------------------ */
+
+/* Registrations and heartbeats come late because others ask too much: ps 0, which is in the same process, shows it. */
+Test(coordinator_members, nobody_is_lost_while_requests_wait_too_long_in_the_queue)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    rig_init(&r, rig_two_ps);
+    rig_start(&r, 2, workers);
+    rig_pass(&r, 30000);
+    cr_assert(rig_logged(&r, "requests_late late_ms="), "%s", r.log);
+    rig_register_all(&r);
+    cr_assert(rig_logged(&r, "requests_in_time late_ms=28"), "%s", r.log);
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_eq(rig_heartbeat(&r, workers[i])->status, SG_OK);
+    rig_live(&r, 20000, workers);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    cr_assert_not(rig_logged(&r, "lost"), "%s", r.log);
+    rig_deinit(&r);
+}
+
+/* Only what the queue was late by is put off: who was silent before is lost that much later, and no more. */
+Test(coordinator_members, what_is_put_off_is_how_long_requests_waited)
+{
+    rig r;
+    uint64_t workers[3] = {0};
+    rig_init(&r, rig_two_ps);
+    rig_start(&r, 2, workers);
+    rig_live(&r, 3000, (const uint64_t[]){workers[0], 0}); /* 3 s of the other's 5 s lease */
+    rig_pass(&r, 12000);
+    cr_assert_not(rig_logged(&r, "lost"), "%s", r.log);
+    rig_live(&r, 3000, (const uint64_t[]){workers[0], 0});
+    cr_assert(rig_logged(&r, "lost worker=1"), "%s", r.log);
+    cr_assert_not(rig_logged(&r, "lost worker=0"), "%s", r.log);
+    rig_deinit(&r);
+}
+
+Test(coordinator_members, a_queue_that_never_moves_again_is_the_end_of_the_job_and_named)
+{
+    rig r;
+    uint64_t workers[2];
+    rig_init(&r, rig_two_ps);
+    rig_start(&r, 2, workers);
+    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+    rig_granted(first);
+    rig_pass(&r, r.config->start_timeout_ms);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    rig_pass(&r, r.config->lease_ms + 1000);
+    rig_failed(rig_heartbeat(&r, workers[0]), SG_PEER_LOST,
+               "ps 0 (host:0) did not get to answer itself for 65000 ms (requests come faster than it serves them)");
+    r.silent[0] = r.silent[1] = true;
+    rig_deinit(&r);
+}
+
 Test(coordinator_members, a_worker_that_never_declared_is_dropped_without_harm)
 {
     rig r;
