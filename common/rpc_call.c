@@ -14,6 +14,12 @@
 #include "common/rpc_server_internal.h"
 #include "common/rpc_status.h"
 
+/* The health service's route is the last. */
+static bool is_probe(const sg_rpc_call *call)
+{
+    return call->route == &call->server->routes[call->server->n_routes - 1];
+}
+
 static void call_release(sg_rpc_call *call)
 {
     if (atomic_fetch_sub_explicit(&call->refs, 1, memory_order_acq_rel) != 1)
@@ -25,8 +31,11 @@ static void call_release(sg_rpc_call *call)
     grpc_call_details_destroy(&call->details);
     sg_wire_message_deinit(&call->request);
     gpr_free(call->peer);
-    if (call->has_arrived)
+    if (call->has_arrived) {
         atomic_fetch_sub_explicit(&server->n_calls, 1, memory_order_relaxed);
+        if (is_probe(call))
+            atomic_fetch_sub_explicit(&server->n_probes, 1, memory_order_relaxed);
+    }
     sg_pool_free(call);
     sg_rpc_server_unhold(server);
 }
@@ -71,10 +80,16 @@ static bool check_room(sg_rpc_call *call)
 {
     sg_rpc_server *server = call->server;
     call->has_arrived = true;
-    if (atomic_fetch_add_explicit(&server->n_calls, 1, memory_order_relaxed) < server->max_calls)
+    size_t n_calls = 1 + atomic_fetch_add_explicit(&server->n_calls, 1, memory_order_relaxed);
+    size_t n_probes = is_probe(call) ? 1 + atomic_fetch_add_explicit(&server->n_probes, 1, memory_order_relaxed) : 0;
+    if (n_calls <= server->max_calls && n_probes <= SG_RPC_SERVER_PROBES)
         return true;
     char reason[96];
-    snprintf(reason, sizeof reason, "%zu calls are under way, as many as may be: ask again", server->max_calls);
+    if (n_calls > server->max_calls)
+        snprintf(reason, sizeof reason, "%zu calls are under way, as many as may be: ask again", server->max_calls);
+    else
+        snprintf(reason, sizeof reason, "%d health checks are under way, as many as may be: ask again",
+                 SG_RPC_SERVER_PROBES);
     sg_rpc_refusals_tell(server->refusals, sg_rpc_call_peer(call), call->route->method.path, reason);
     sg_rpc_call_fail(call, SG_NOT_READY, "%s", reason);
     return false;

@@ -59,6 +59,7 @@ static sg_rpc_server *server_alloc(const sg_rpc_server_options *options)
     atomic_init(&server->serving, false);
     atomic_init(&server->stopping, false);
     atomic_init(&server->n_calls, 0);
+    atomic_init(&server->n_probes, 0);
     atomic_init(&server->holds, 1);
     server->pool = sg_pool_create();
     server->security = options->security;

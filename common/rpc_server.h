@@ -14,10 +14,13 @@
 #include "common/wire.h"
 
 /* Calls that one connection may have under way, parked ones included; more wait at the client, in order. */
-#define SG_RPC_SERVER_CALLS_PER_CONNECTION 4096
+#define SG_RPC_SERVER_CALLS_PER_CONNECTION 1024
 /* Those of all connections, four times as many as pulls may be parked (server/store_internal.h); more are answered
  * NOT_READY, and logged once for each peer. */
 #define SG_RPC_SERVER_CALLS 65536
+/* Health checks whose answers are not read yet: anybody may ask for them, without a token. More are refused the same.
+ */
+#define SG_RPC_SERVER_PROBES 256
 /* A connection takes no more calls after about so long, and its client makes another. What is under way on it has
  * drain_ms to end: so a message that never ends is let go of, which gRPC would keep as long as the connection lives. */
 #define SG_RPC_SERVER_CONNECTION_AGE_MS 300000

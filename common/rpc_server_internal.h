@@ -54,7 +54,8 @@ struct sg_rpc_server {
     bool serves; /* and is to be stopped before it is freed */
     /* atomic */
     atomic_bool serving, stopping;
-    atomic_size_t n_calls; /* that are handled or wait for their answer */
+    atomic_size_t n_calls;  /* that are handled or wait for their answer; */
+    atomic_size_t n_probes; /* health checks among them */
     atomic_size_t holds; /* one for every call, armed ones included, one for every handler that runs, one until stop */
     /* guarded by mutex, which is never held over a callback or a call of gRPC's */
     pthread_mutex_t mutex;

@@ -139,12 +139,20 @@ static void look_at_accepted(sg_ps *ps, uint64_t now_ms)
     ps->n_accept_closed_untold = 0;
 }
 
+static void give_back_memory(sg_ps *ps, uint64_t now_ms)
+{
+    uint64_t free_bytes;
+    if (sg_heap_tidy(&ps->heap, now_ms, &free_bytes))
+        sg_log_info(ps->options.log, "memory_given_back", "free_bytes=%" PRIu64, free_bytes);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     sg_ps *ps = timer->data;
     uint64_t now_ms = sg_clock_ms();
     sg_store_tick(ps->store, now_ms);
     sg_rpc_server_tick(ps->server, now_ms);
+    give_back_memory(ps, now_ms);
     look_at_accepted(ps, now_ms);
     if (ps->coordinator_service && !ps->closed)
         sg_coordinator_service_tick(ps->coordinator_service, now_ms);

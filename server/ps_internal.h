@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include "common/address.h"
+#include "common/heap.h"
 #include "common/rpc_client.h"
 #include "common/rpc_server.h"
 #include "server/coordinator_service.h"
@@ -27,6 +28,7 @@ struct sg_ps {
     uv_sem_t wakes_stopper;
     uv_loop_t loop;
     uv_timer_t tick;
+    sg_heap heap;
     sg_mailbox mailbox;
     sg_mailbox_item stop_item, server_stopped_item;
     atomic_bool stop_posted;

@@ -7,7 +7,9 @@
 #include "credentials.h"
 #include "raw_http2.h"
 
-TestSuite(rpc_limits, .timeout = 60);
+TestSuite(rpc_limits, .timeout = 120);
+
+#define HEALTH "/grpc.health.v1.Health/Check"
 
 static void wait_for(atomic_size_t *count, size_t n)
 {
@@ -194,7 +196,7 @@ Test(rpc_limits, one_connection_has_only_so_many_calls_under_way_and_another_is_
     wait_for(&c.n_held, MOST + 1);
     answer(c.held[MOST]);
     outcome_wait(&one, 1);
-    cr_assert_eq(one.status, SG_OK, "the 4097th that came is the other connection's: %s", one.error.message);
+    cr_assert_eq(one.status, SG_OK, "the last that came is the other connection's: %s", one.error.message);
     cr_assert_eq(atomic_load(&c.n_held), MOST + 1);
     for (size_t i = 0; i < MOST; i++)
         answer(c.held[i]);
@@ -207,4 +209,48 @@ Test(rpc_limits, one_connection_has_only_so_many_calls_under_way_and_another_is_
     sg_rpc_server_destroy(server);
     outcome_deinit(&many);
     outcome_deinit(&one);
+}
+
+/* --- health checks, which need no token --- */
+
+static void no_window(int fd)
+{
+    static const uint8_t settings[] = {0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0}; /* INITIAL_WINDOW_SIZE 0 */
+    raw_http2_begin(fd);
+    raw_http2_write(fd, settings, sizeof settings);
+}
+
+Test(rpc_limits, health_checks_whose_answers_nobody_reads_are_only_so_many)
+{
+    enum { CONNECTIONS = 3, EACH = 120 };
+    static_assert(CONNECTIONS * EACH > SG_RPC_SERVER_PROBES && (CONNECTIONS - 1) * EACH < SG_RPC_SERVER_PROBES, "");
+    static heard_log heard;
+    heard_log_init(&heard);
+    service s;
+    service_start_limited(&s, &(sg_rpc_server_options){.log = &heard.log});
+    int fds[CONNECTIONS];
+    for (int i = 0; i < CONNECTIONS; i++) {
+        fds[i] = raw_http2_connect(sg_rpc_server_port(s.server));
+        no_window(fds[i]);
+        for (int call = 0; call < EACH; call++) {
+            raw_http2_stream_call(fds[i], (uint8_t)(2 * call + 1), HEALTH, NULL);
+            raw_http2_stream_message(fds[i], (uint8_t)(2 * call + 1), 0, 0, 0, 1);
+        }
+    }
+    while (heard_log_count(&heard, "256 health checks are under way, as many as may be") == 0)
+        usleep(1000);
+    sg_rpc_client *client = client_make(MESSAGE_BYTES);
+    sg_rpc_channel *channel = sg_rpc_client_channel(client, s.address);
+    outcome o = OUTCOME_INIT;
+    cr_assert_eq(call_and_wait(channel, HEALTH, push_message(0, NULL, 0, NULL), 40000, &o), SG_NOT_READY);
+    cr_assert_eq(call_and_wait(channel, ECHO, push_message(1, NULL, 0, NULL), 40000, &o), SG_OK, "%s", o.error.message);
+    for (int i = 0; i < CONNECTIONS; i++)
+        close(fds[i]);
+    sg_status status;
+    while ((status = call_and_wait(channel, HEALTH, push_message(0, NULL, 0, NULL), 40000, &o)) == SG_NOT_READY)
+        ; /* until gRPC has noticed that they are gone */
+    cr_assert_eq(status, SG_OK, "%s", o.error.message);
+    sg_rpc_client_destroy(client);
+    service_stop(&s, 1000);
+    outcome_deinit(&o);
 }
