@@ -245,6 +245,22 @@ void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const cha
         enter(c, above + 1, NULL);
 }
 
+void sg_coordinator_generation_contradicted(sg_coordinator *c, const char *role, uint32_t index, const char *address,
+                                            uint64_t generation, void *call)
+{
+    sg_error err;
+    (void)!sg_error_set(
+        &err, SG_CONFIG,
+        "%s %" PRIu32 " was in generation %" PRIu64 ", but ps 0 began generation %" PRIu64
+        " by the records in its checkpoint.dir, %s: that is not the job's folder, or was emptied. Mount "
+        "the right one and start the job again; or, to begin anew, stop all its processes first",
+        role, index, generation, c->generation, c->config->checkpoint.dir);
+    sg_coordinator_log_refused(c, role, index, address, &err);
+    if (!c->has_trained)
+        sg_coordinator_end_fail(c, err.code, "%s", err.message);
+    sg_coordinator_fail_error(c, call, &err);
+}
+
 /* One that was asked for by its step is not replaced by another in silence. */
 static bool is_asked_for(const sg_coordinator *c)
 {

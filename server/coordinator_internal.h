@@ -116,6 +116,11 @@ void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const cha
 /* The ps found the checkpoint damaged that this generation starts from: another begins, from an older one. False: that
  * is not for it to choose, the job is to fail. */
 bool sg_coordinator_generation_damaged(sg_coordinator *c, uint32_t ps, const char *message);
+/* Who says that it was in this generation, which the records do not know of, contradicts them: what ps 0 reads them
+ * from is not the folder of the job. Fails the call, CONFIG; and the job, unless it has trained here: then it is a
+ * stranger. role: "ps" or "worker". */
+void sg_coordinator_generation_contradicted(sg_coordinator *c, const char *role, uint32_t index, const char *address,
+                                            uint64_t generation, void *call);
 /* Orders to a ps, which is up, what holds now. */
 void sg_coordinator_generation_order(sg_coordinator *c, uint32_t ps);
 /* Every ps may be there now. */

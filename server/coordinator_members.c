@@ -250,11 +250,35 @@ static bool is_known(const sg_coordinator *c, const Shardgrad__V1__HelloRequest 
     return worker->life == request->life || is_past_life(worker, request->life);
 }
 
+/* The newest generation that it says it was in; 0: none. */
+static uint64_t generation_known(const Shardgrad__V1__HelloRequest *request)
+{
+    const uint64_t after = sg_coordinator_generation_of(request->after);
+    return request->generation > after ? request->generation : after;
+}
+
 /* It has been in a generation that this coordinator, which was started anew, did not begin. */
 static bool knows_more(const sg_coordinator *c, const Shardgrad__V1__HelloRequest *request)
 {
-    bool more = request->generation > c->generation || (request->generation == c->generation && !is_known(c, request));
-    return more && !sg_coordinator_save_due(c) && sg_coordinator_generation_may_follow(c); /* else the records know */
+    const bool remembers_all = c->workers[request->worker].n_past_lives <= SG_COORDINATOR_PAST_LIVES;
+    return request->generation > c->generation ||
+           (request->generation == c->generation && !is_known(c, request) && remembers_all);
+}
+
+/* Where records are kept they know all generations; else each coordinator has its own. False: the call was failed, and
+ * the job perhaps with it. */
+static bool heed_generation(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
+{
+    const bool more = knows_more(c, request);
+    if (sg_coordinator_save_due(c)) {
+        const uint64_t known = generation_known(request);
+        if (more || known > c->generation)
+            sg_coordinator_generation_contradicted(c, "worker", request->worker, request->address, known, call);
+        return !more && known <= c->generation;
+    }
+    if (more && sg_coordinator_generation_may_follow(c))
+        sg_coordinator_generation_next(c, request->generation, "a worker knows of a later generation");
+    return true;
 }
 
 /* It missed a ps and dropped what it had, where no generation has begun since. Where a ps is lost one will, and answers
@@ -277,8 +301,8 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
     }
     if (!sg_coordinator_takes(c, call, c->n_workers))
         return;
-    if (knows_more(c, request))
-        sg_coordinator_generation_next(c, request->generation, "a worker knows of a later generation");
+    if (!heed_generation(c, request, call))
+        return;
     bool returns = request->generation != 0 && request->generation < c->generation && !is_known(c, request);
     if (!accept_life(c, request, call))
         return;

@@ -27,6 +27,9 @@ static sg_status check(const sg_coordinator *c, const Shardgrad__V1__RegisterReq
     if (address[0] == '\0' || strlen(address) >= SG_COORDINATOR_TEXT_BYTES)
         return sg_error_set(err, SG_INVALID, "ps %" PRIu32 " gave an address of %zu bytes, wanted 1 to %u", request->ps,
                             strlen(address), SG_COORDINATOR_TEXT_BYTES - 1);
+    if (request->report != NULL && request->report->generation > SG_COORDINATOR_MAX_GENERATION)
+        return sg_error_set(err, SG_INVALID, "ps %" PRIu32 " was in generation %" PRIu64 ", wanted at most %u",
+                            request->ps, request->report->generation, SG_COORDINATOR_MAX_GENERATION);
     char whose[32];
     snprintf(whose, sizeof whose, "ps %" PRIu32, request->ps);
     return sg_coordinator_settings_compare(c, request->settings, request->n_settings, whose, err);
@@ -140,6 +143,14 @@ static bool lose(sg_coordinator *c, uint32_t index, const char *how)
     return true;
 }
 
+/* This life of it, which is not known here, has been in a generation that this coordinator should have found recorded.
+ */
+static bool knows_more(const sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request)
+{
+    return sg_coordinator_save_due(c) && request->report != NULL && request->report->generation >= c->generation &&
+           c->ps[request->ps].n_past_lives <= SG_COORDINATOR_PAST_LIVES;
+}
+
 /* False: the call was failed, and the job perhaps with it. */
 static bool accept_life(sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request, void *call)
 {
@@ -153,6 +164,11 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__RegisterRequest 
     }
     if (c->over) {
         sg_coordinator_end_answer(c, call, c->n_workers);
+        return false;
+    }
+    if (knows_more(c, request)) {
+        sg_coordinator_generation_contradicted(c, "ps", request->ps, request->address, request->report->generation,
+                                               call);
         return false;
     }
     if (request->report != NULL && request->report->orders > 0 && sg_coordinator_save_due(c)) {

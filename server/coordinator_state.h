@@ -436,11 +436,12 @@ struct sg_coordinator {
     bool fresh_slots, sets_steps; /* which is of another rule; of an async job, while this one is sync */
     bool is_first;                /* this one begins a job: ps may come when they like */
     bool has_initializer, sealing, committing;
-    bool started;  /* `workers` have asked */
-    bool over;     /* DRAINING, DONE or FAILED */
-    bool stopped;  /* because a ps was told to stop */
-    bool released; /* every ps that lives knows that it is over */
-    bool end_told; /* the END action is out */
+    bool started;     /* `workers` have asked */
+    bool has_trained; /* they had, in this generation or one before */
+    bool over;        /* DRAINING, DONE or FAILED */
+    bool stopped;     /* because a ps was told to stop */
+    bool released;    /* every ps that lives knows that it is over */
+    bool end_told;    /* the END action is out */
 };
 
 /* Async, or ssp: no step has members. */

@@ -356,7 +356,7 @@ bool sg_coordinator_tickets_advance(sg_coordinator *c)
     if (c->started || c->state != SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING || !sg_coordinator_save_may_start(c) ||
         !sg_coordinator_generation_all_asked(c))
         return false;
-    c->started = true;
+    c->started = c->has_trained = true;
     c->knows_ahead = false;
     sg_coordinator_log(c, SG_LOG_INFO, "started", "workers=%" PRIu64, c->config->workers);
     return true;

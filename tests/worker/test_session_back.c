@@ -18,6 +18,8 @@ static void tear_down(void)
 
 TestSuite(session_back, .init = set_up, .fini = tear_down);
 
+static bool recovers;
+
 static void answer_hello(sg_session_action *take_call, uint64_t generation, const char *second)
 {
     char *addresses[] = {(char *)"ps:1", (char *)second};
@@ -32,6 +34,7 @@ static void answer_hello(sg_session_action *take_call, uint64_t generation, cons
     reply.ps_addresses = addresses;
     reply.n_ps_addresses = 2;
     reply.workers = 2;
+    reply.recovers = recovers;
     peer_answer(&p, take_call, &reply.base);
 }
 
@@ -94,6 +97,24 @@ Test(session_back, it_declares_again_when_it_is_told_to_and_goes_on_with_the_ste
     const sg_step step = peer_step(&p, 4);
     cr_assert_eq(step.number, 4, "an earlier step than before");
     cr_assert_eq(sg_session_missing(p.session, &step, NULL), 4, "its values are to be pulled");
+}
+
+/* Of whom it does not hear how far the job was, it does not take part in one that begins anew. */
+Test(session_back, where_generations_are_recorded_it_does_not_go_back_to_an_earlier_one)
+{
+    recovers = true;
+    peer_advance(&p, PEER_LEASE_MS / 3);
+    sg_session_action call = peer_take(&p, SG_SESSION_HEARTBEAT);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "generation 1 has passed");
+    call = peer_take(&p, SG_SESSION_HELLO);
+    answer_hello(&call, 3, "ps:2");
+    const uint64_t resume = sg_session_resume(p.session, p.now_ms, UINT64_MAX);
+    call = peer_take(&p, SG_SESSION_DECLARE);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "generation 3 has passed");
+    call = peer_take(&p, SG_SESSION_HELLO);
+    answer_hello(&call, 1, "ps:2");
+    peer_expect(&p, resume, SG_CONFIG);
+    cr_assert_eq(peer_count(&p, SG_SESSION_DECLARE), 0);
 }
 
 Test(session_back, a_declaration_that_is_under_way_begins_anew_by_itself)

@@ -202,6 +202,18 @@ static void declare_again(sg_session *session, sg_session_task *task)
     sg_session_declare_ask(session, task);
 }
 
+/* A job that recovers records its generations, and they only grow. */
+static sg_status check_later(const sg_session *session, const Shardgrad__V1__HelloResponse *hello, sg_error *err)
+{
+    if (!hello->recovers || hello->generation >= session->hello->generation)
+        return SG_OK;
+    return sg_error_set(err, SG_CONFIG,
+                        "this worker was in generation %" PRIu64 ", and ps 0 has begun generation %" PRIu64
+                        ": its checkpoint.dir is not the job's folder, or was emptied. Mount the right one and start "
+                        "the job again; or, to begin anew, stop all its processes first",
+                        session->hello->generation, hello->generation);
+}
+
 void sg_session_back_joined(sg_session *session, uint64_t now_ms, const Shardgrad__V1__HelloResponse *hello)
 {
     sg_error err;
@@ -210,6 +222,8 @@ void sg_session_back_joined(sg_session *session, uint64_t now_ms, const Shardgra
     if (status == SG_OK && other != NULL)
         status = sg_error_set(&err, SG_CONFIG, "the job was started anew with another %s: start this worker anew, too",
                               other);
+    if (status == SG_OK)
+        status = check_later(session, hello, &err);
     if (status != SG_OK) {
         sg_session_fail(session, status, err.message);
         return;
