@@ -146,6 +146,25 @@ static void await_members(sg_coordinator *c, const sg_checkpoint_manifest *manif
         c->awaited = manifest->members;
 }
 
+/* They were declared with another slice_bytes, perhaps, or another number of ps. */
+static sg_status check_variables(const sg_coordinator *c, const sg_checkpoint_manifest *manifest, sg_error *err)
+{
+    if (c->variables != NULL) /* the same, and checked when they were declared */
+        return SG_OK;
+    uint32_t n_groups;
+    char name[SG_CHECKPOINT_NAME_BYTES];
+    Shardgrad__V1__DeclareRequest *declared = sg_coordinator_read_manifest(manifest);
+    sg_status status = sg_coordinator_variables_fit(c, declared, &n_groups, err);
+    shardgrad__v1__declare_request__free_unpacked(declared, NULL);
+    if (status == SG_OK)
+        return SG_OK;
+    return sg_error_prefix(err, SG_CONFIG,
+                           "checkpoint %s was made with %" PRIu32 " ps and slice_bytes %" PRIu64
+                           " and cannot be restored with %" PRIu32 " and %" PRIu64,
+                           sg_checkpoint_set_name(manifest->set, name), manifest->n_ps, manifest->slice_bytes, c->n_ps,
+                           c->config->slice_bytes);
+}
+
 /* Errors: CONFIG, MISMATCH. */
 static sg_status check_manifest(const sg_coordinator *c, const sg_checkpoint_manifest *manifest, sg_error *err)
 {
@@ -159,7 +178,7 @@ static sg_status check_manifest(const sg_coordinator *c, const sg_checkpoint_man
     if (manifest->n_groups > SG_COORDINATOR_MAX_GROUPS)
         return sg_error_set(err, SG_MISMATCH, "checkpoint %s has %" PRIu32 " groups, at most %u are allowed", name,
                             manifest->n_groups, SG_COORDINATOR_MAX_GROUPS);
-    return SG_OK;
+    return check_variables(c, manifest, err);
 }
 
 static void take_manifest(sg_coordinator *c, const sg_checkpoint_manifest *manifest)

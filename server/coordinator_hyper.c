@@ -158,7 +158,7 @@ static sg_status change(const sg_coordinator *c, const Shardgrad__V1__SetRequest
     sg_status status = check_once(overrides, request->n_settings, err);
     if (status == SG_OK)
         status = sg_config_change(c->hypers[c->n_hypers - 1].config, overrides, request->n_settings, changed, err);
-    return status == SG_OK ? sg_coordinator_norms_check(c, c->variables, *changed, err) : status;
+    return status == SG_OK ? sg_coordinator_norms_check(c, *changed, err) : status;
 }
 
 /* The number of the set that this request made; 0: none yet. */

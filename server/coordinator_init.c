@@ -107,9 +107,9 @@ static sg_status take_list(sg_coordinator *c, const Shardgrad__V1__DeclareReques
     bool known = c->variables != NULL; /* of an earlier generation, too */
     uint32_t n_groups = c->n_groups;
     sg_status status = known ? sg_coordinator_variables_compare(c->variables, request, err)
-                             : sg_coordinator_variables_check(c, request, &n_groups, err);
+                             : sg_coordinator_variables_check(request, err);
     if (status == SG_OK && !known)
-        status = sg_coordinator_norms_check(c, request, c->hypers[c->n_hypers - 1].config, err);
+        status = sg_coordinator_variables_fit(c, request, &n_groups, err);
     if (status == SG_OK)
         status = sg_coordinator_variables_take_every(c, n_groups, request, err);
     if (status != SG_OK)

@@ -10,7 +10,7 @@
  *   coordinator_generation.c generations: what begins one, and how far it has come
  *   coordinator_members.c    workers: hello, heartbeat, leave, leases, fencing
  *   coordinator_losses.c     workers whose lease ran out: excused, held back, or the end of the job
- *   coordinator_variables.c  is a declared list valid, and the same as the one that is known?
+ *   coordinator_variables.c  is a declared list valid, does it fit, is it the same as the one that is known?
  *   coordinator_init.c       declare, attempts, seal, commit
  *   coordinator_steps.c      iterations that are frozen, steps that were handed out, excuses from them
  *   coordinator_tickets.c    which ticket a request gets
@@ -219,10 +219,17 @@ void sg_coordinator_losses_clear(sg_coordinator *c);
 
 /* --- coordinator_variables.c ---------------------------------------------------------------------------------- */
 
-/* Errors: INVALID, EXHAUSTED. */
-SG_MUST_USE sg_status sg_coordinator_variables_check(const sg_coordinator *c,
-                                                     const Shardgrad__V1__DeclareRequest *request, uint32_t *n_groups,
-                                                     sg_error *err);
+/* Is each valid, with a name of its own? Errors: INVALID, EXHAUSTED. */
+SG_MUST_USE sg_status sg_coordinator_variables_check(const Shardgrad__V1__DeclareRequest *request, sg_error *err);
+/* The plan of valid variables on this job's ps. Errors: as sg_plan_create. */
+SG_MUST_USE sg_status sg_coordinator_variables_plan(const sg_coordinator *c,
+                                                    const Shardgrad__V1__DeclareRequest *declared,
+                                                    struct sg_plan **plan, sg_error *err);
+/* Valid variables, of a declaration or of a checkpoint: is there a plan of them, which every ps will make, too, and do
+ * the messages hold what is to be said of them? *n_groups: by the plan. Errors: INVALID, EXHAUSTED, CONFIG. */
+SG_MUST_USE sg_status sg_coordinator_variables_fit(const sg_coordinator *c,
+                                                   const Shardgrad__V1__DeclareRequest *declared, uint32_t *n_groups,
+                                                   sg_error *err);
 /* How often groups step: taken from the first declaration, compared with those after it. Errors: INVALID; MISMATCH
  * naming the group and both sides. */
 SG_MUST_USE sg_status sg_coordinator_variables_take_every(sg_coordinator *c, uint32_t n_groups,
@@ -295,9 +302,11 @@ const char *sg_coordinator_clocks_waiting(const sg_coordinator *c, const sg_coor
 void sg_coordinator_norms_ask(sg_coordinator *c, const Shardgrad__V1__NormsRequest *request, void *call);
 bool sg_coordinator_norms_answer(sg_coordinator *c, const sg_coordinator_parked *call);
 /* Where this configuration's updates take norms: do a ps's sums of these variables fit into one message, and those that
- * it is told? declared: NULL, or checked. Errors: CONFIG. */
-SG_MUST_USE sg_status sg_coordinator_norms_check(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared,
-                                                 const sg_config *config, sg_error *err);
+ * it is told? `plan` is that of the variables. Errors: CONFIG. */
+SG_MUST_USE sg_status sg_coordinator_norms_fit(const Shardgrad__V1__DeclareRequest *declared,
+                                               const struct sg_plan *plan, const sg_config *config, sg_error *err);
+/* The same of the job's variables; fine where there are none yet. */
+SG_MUST_USE sg_status sg_coordinator_norms_check(const sg_coordinator *c, const sg_config *config, sg_error *err);
 /* For which ps the norms of a step wait, of any group or of one; NULL: for none. */
 const char *sg_coordinator_norms_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
 const char *sg_coordinator_norms_waiting_of(const sg_coordinator *c, uint32_t group, char out[SG_ERROR_MESSAGE_BYTES]);
@@ -334,7 +343,7 @@ void sg_coordinator_save_status(const sg_coordinator *c, Shardgrad__V1__Checkpoi
 void sg_coordinator_write_manifest(sg_coordinator *c);
 /* That of the newest complete one of this generation, with the hyper-parameters of save.hyper. */
 void sg_coordinator_write_manifest_again(sg_coordinator *c);
-/* The declaration that a manifest stands for, freed by sg_wire_head_free. */
+/* The declaration that a manifest stands for; its free_unpacked frees it. */
 Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_manifest *manifest);
 /* A generation begins, from this checkpoint; NULL: from nothing. */
 void sg_coordinator_save_restart(sg_coordinator *c, const sg_checkpoint_manifest *manifest);

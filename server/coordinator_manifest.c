@@ -102,10 +102,12 @@ Shardgrad__V1__DeclareRequest *sg_coordinator_read_manifest(const sg_checkpoint_
         to->group = from->group;
         to->frozen = from->frozen;
         to->average = from->average;
-        to->dtype = SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_FLOAT32;
-        to->lr_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE_LR_MULTIPLIER;
+        /* What goes without saying takes no place: a list that fitted when it was declared fits when it is restored. */
+        if (from->lr_multiplier != 1)
+            to->lr_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE_LR_MULTIPLIER;
+        if (from->decay_multiplier != 1)
+            to->decay_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE_DECAY_MULTIPLIER;
         to->lr_multiplier = from->lr_multiplier;
-        to->decay_multiplier_presence_case = SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE_DECAY_MULTIPLIER;
         to->decay_multiplier = from->decay_multiplier;
     }
     Shardgrad__V1__DeclareRequest request = SHARDGRAD__V1__DECLARE_REQUEST__INIT;

@@ -40,29 +40,11 @@ static bool takes_part(const sg_coordinator *c, uint32_t variable, uint32_t grou
     return v->group == group && is_trained(v);
 }
 
-/* The variables have been checked. */
-static sg_plan *make_plan(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared)
-{
-    uint32_t n = (uint32_t)declared->n_variables;
-    sg_plan_variable *variables = sg_xcalloc(n, sizeof *variables);
-    sg_plan *plan;
-    for (uint32_t i = 0; i < n; i++) {
-        variables[i].group = declared->variables[i]->group;
-        variables[i].n_elems = 1;
-        for (size_t k = 0; k < declared->variables[i]->n_shape; k++)
-            variables[i].n_elems *= declared->variables[i]->shape[k];
-    }
-    sg_status status = sg_plan_create(variables, n, c->n_ps, c->config->slice_bytes, &plan, NULL);
-    SG_ASSERT(status == SG_OK);
-    free(variables);
-    return plan;
-}
-
 /* Of one group: slices of a ps, which are what it says in one message, and variables, which are what it is told. */
-static sg_status check_group(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared,
-                             const sg_plan *plan, uint32_t group, sg_error *err)
+static sg_status check_group(const Shardgrad__V1__DeclareRequest *declared, const sg_plan *plan, uint32_t group,
+                             sg_error *err)
 {
-    uint32_t *n_slices = sg_xcalloc(c->n_ps, sizeof *n_slices), n_variables = 0;
+    uint32_t *n_slices = sg_xcalloc(plan->n_ps, sizeof *n_slices), n_variables = 0;
     sg_status status = SG_OK;
     for (uint32_t i = 0; i < plan->n_variables; i++)
         n_variables += plan->variables[i].group == group && is_trained(declared->variables[i]);
@@ -70,7 +52,7 @@ static sg_status check_group(const sg_coordinator *c, const Shardgrad__V1__Decla
         const sg_plan_slice *slice = &plan->slices[i];
         n_slices[slice->ps] += slice->group == group && is_trained(declared->variables[slice->variable]);
     }
-    for (uint32_t ps = 0; ps < c->n_ps && status == SG_OK; ps++) {
+    for (uint32_t ps = 0; ps < plan->n_ps && status == SG_OK; ps++) {
         if (n_slices[ps] > MAX_PAIRS)
             status = sg_error_set(err, SG_CONFIG,
                                   "ps %" PRIu32 " has %" PRIu32 " slices of group %" PRIu32 ", and where update.rule "
@@ -87,24 +69,40 @@ static sg_status check_group(const sg_coordinator *c, const Shardgrad__V1__Decla
     return status;
 }
 
-sg_status sg_coordinator_norms_check(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared,
-                                     const sg_config *config, sg_error *err)
+static bool takes(const sg_config *config)
 {
-    const bool takes = sg_update_scales_variables(config->update.rule) || config->update.clip_global_norm > 0;
-    if (declared == NULL || config->update.mode != SG_MODE_SYNC || !takes)
-        return SG_OK;
-    sg_plan *plan = make_plan(c, declared);
+    return config->update.mode == SG_MODE_SYNC &&
+           (sg_update_scales_variables(config->update.rule) || config->update.clip_global_norm > 0);
+}
+
+sg_status sg_coordinator_norms_fit(const Shardgrad__V1__DeclareRequest *declared, const sg_plan *plan,
+                                   const sg_config *config, sg_error *err)
+{
     sg_status status = SG_OK;
-    for (uint32_t group = 0; group < plan->n_groups && status == SG_OK; group++)
-        status = check_group(c, declared, plan, group, err);
+    for (uint32_t group = 0; group < plan->n_groups && takes(config) && status == SG_OK; group++)
+        status = check_group(declared, plan, group, err);
+    return status;
+}
+
+sg_status sg_coordinator_norms_check(const sg_coordinator *c, const sg_config *config, sg_error *err)
+{
+    if (c->variables == NULL || !takes(config))
+        return SG_OK;
+    sg_plan *plan;
+    sg_status status = sg_coordinator_variables_plan(c, c->variables, &plan, err);
+    if (status != SG_OK)
+        return status;
+    status = sg_coordinator_norms_fit(c->variables, plan, config, err);
     sg_plan_destroy(plan);
     return status;
 }
 
 static sg_coordinator_norms *norms_of(sg_coordinator *c, uint32_t group)
 {
-    if (c->plan == NULL)
-        c->plan = make_plan(c, c->variables);
+    if (c->plan == NULL) {
+        sg_status status = sg_coordinator_variables_plan(c, c->variables, &c->plan, NULL);
+        SG_ASSERT(status == SG_OK); /* sg_coordinator_variables_fit has made it, of a manifest's variables, too */
+    }
     if (c->norms == NULL)
         c->norms = sg_xcalloc(SG_COORDINATOR_MAX_GROUPS, sizeof *c->norms);
     sg_coordinator_norms *norms = &c->norms[group];

@@ -212,7 +212,7 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
         sg_coordinator_fail_error(c, call, &err);
         return;
     }
-    if (c->generation == 0) {
+    if (c->generation == 0 && !c->over) {
         sg_coordinator_fail(c, call, SG_NOT_READY, "the job begins its generation: ask again");
         return;
     }

@@ -1,4 +1,4 @@
-/* server/coordinator_variables.c - declared lists: is one valid, is another one the same? */
+/* server/coordinator_variables.c - declared lists: is one valid, does it fit, is another one the same? */
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,6 +9,7 @@
 #define NAME_BYTES  255u
 #define MAX_ELEMS   (UINT64_MAX >> 16) /* the store's bound, too */
 #define MAX_EVERY   65536u
+#define ORDER_BYTES 256u /* more than an order says beside the list */
 #define SHAPE_BYTES ((size_t)SG_COORDINATOR_MAX_RANK * 21)
 
 /* --- valid? ----------------------------------------------------------------------------------------------------- */
@@ -40,7 +41,7 @@ static sg_status check_multiplier(size_t index, const char *name, const char *wh
                         name, what, (double)multiplier);
 }
 
-static sg_status check_variable(size_t index, const Shardgrad__V1__Variable *variable, uint64_t *n_elems, sg_error *err)
+static sg_status check_variable(size_t index, const Shardgrad__V1__Variable *variable, sg_error *err)
 {
     const char *name = sg_coordinator_text(variable->name);
     sg_status status = check_name(index, name, err);
@@ -49,12 +50,12 @@ static sg_status check_variable(size_t index, const Shardgrad__V1__Variable *var
     if (variable->n_shape > SG_COORDINATOR_MAX_RANK)
         return sg_error_set(err, SG_INVALID, "variable %zu '%.100s' has %zu dimensions, wanted at most %u", index, name,
                             variable->n_shape, SG_COORDINATOR_MAX_RANK);
-    *n_elems = 1;
+    uint64_t n_elems = 1;
     for (size_t i = 0; i < variable->n_shape; i++) {
         if (variable->shape[i] == 0)
             return sg_error_set(err, SG_INVALID, "variable %zu '%.100s': dimension %zu is 0, wanted at least 1", index,
                                 name, i);
-        if (__builtin_mul_overflow(*n_elems, variable->shape[i], n_elems) || *n_elems > MAX_ELEMS)
+        if (__builtin_mul_overflow(n_elems, variable->shape[i], &n_elems) || n_elems > MAX_ELEMS)
             return sg_error_set(err, SG_EXHAUSTED, "variable %zu '%.100s' has too many elements", index, name);
     }
     if (variable->dtype != SHARDGRAD__V1__DATA_TYPE__DATA_TYPE_UNSPECIFIED &&
@@ -93,36 +94,64 @@ static sg_status check_names_differ(const Shardgrad__V1__DeclareRequest *request
     return status;
 }
 
-/* The plan is what every ps will make of the list: whatever it refuses must be refused here. */
-static sg_status check_plan(const sg_coordinator *c, const sg_plan_variable *variables, size_t n_variables,
-                            uint32_t *n_groups, sg_error *err)
-{
-    sg_plan *plan;
-    sg_status status = sg_plan_create(variables, (uint32_t)n_variables, c->n_ps, c->config->slice_bytes, &plan, err);
-    if (status != SG_OK)
-        return status;
-    *n_groups = plan->n_groups;
-    sg_plan_destroy(plan);
-    return SG_OK;
-}
-
-sg_status sg_coordinator_variables_check(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *request,
-                                         uint32_t *n_groups, sg_error *err)
+sg_status sg_coordinator_variables_check(const Shardgrad__V1__DeclareRequest *request, sg_error *err)
 {
     size_t n = request->n_variables;
     if (n < 1 || n > SG_PLAN_MAX_VARIABLES)
         return sg_error_set(err, SG_INVALID, "%zu variables were declared, wanted 1 to %u", n, SG_PLAN_MAX_VARIABLES);
-    sg_plan_variable *variables = sg_xcalloc(n, sizeof *variables);
-    sg_status status = SG_OK;
-    for (size_t i = 0; i < n && status == SG_OK; i++) {
-        status = check_variable(i, request->variables[i], &variables[i].n_elems, err);
-        variables[i].group = request->variables[i]->group;
+    for (size_t i = 0; i < n; i++) {
+        sg_status status = check_variable(i, request->variables[i], err);
+        if (status != SG_OK)
+            return status;
     }
-    if (status == SG_OK)
-        status = check_names_differ(request, err);
-    if (status == SG_OK)
-        status = check_plan(c, variables, n, n_groups, err);
+    return check_names_differ(request, err);
+}
+
+/* --- does it fit? ------------------------------------------------------------------------------------------------- */
+
+sg_status sg_coordinator_variables_plan(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared,
+                                        sg_plan **plan, sg_error *err)
+{
+    uint32_t n = (uint32_t)declared->n_variables;
+    sg_plan_variable *variables = sg_xcalloc(n, sizeof *variables);
+    for (uint32_t i = 0; i < n; i++) {
+        variables[i].group = declared->variables[i]->group;
+        variables[i].n_elems = 1;
+        for (size_t k = 0; k < declared->variables[i]->n_shape; k++)
+            variables[i].n_elems *= declared->variables[i]->shape[k];
+    }
+    sg_status status = sg_plan_create(variables, n, c->n_ps, c->config->slice_bytes, plan, err);
     free(variables);
+    return status;
+}
+
+/* Every ps is told the list in one message. */
+static sg_status check_order(const Shardgrad__V1__DeclareRequest *declared, sg_error *err)
+{
+    Shardgrad__V1__PsDeclareRequest order = SHARDGRAD__V1__PS_DECLARE_REQUEST__INIT;
+    order.variables = declared->variables;
+    order.n_variables = declared->n_variables;
+    const size_t n_bytes = protobuf_c_message_get_packed_size(&order.base), most = SG_WIRE_HEAD_BYTES - ORDER_BYTES;
+    if (n_bytes <= most)
+        return SG_OK;
+    return sg_error_set(err, SG_EXHAUSTED,
+                        "the list of %zu variables takes %zu bytes in a message, at most %zu are allowed: give them "
+                        "shorter names, or declare fewer",
+                        declared->n_variables, n_bytes, most);
+}
+
+sg_status sg_coordinator_variables_fit(const sg_coordinator *c, const Shardgrad__V1__DeclareRequest *declared,
+                                       uint32_t *n_groups, sg_error *err)
+{
+    sg_plan *plan = NULL;
+    sg_status status = check_order(declared, err);
+    if (status == SG_OK)
+        status = sg_coordinator_variables_plan(c, declared, &plan, err);
+    if (status == SG_OK)
+        status = sg_coordinator_norms_fit(declared, plan, c->hypers[c->n_hypers - 1].config, err);
+    if (status == SG_OK)
+        *n_groups = plan->n_groups;
+    sg_plan_destroy(plan);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "common/wire.h"
 #include "tests/server/coordinator_fixture.h"
 
 TestSuite(coordinator_init, .timeout = 20);
@@ -283,5 +284,34 @@ Test(coordinator_init, declared_variables_reach_every_ps_as_they_were_declared)
         cr_assert_eq(declare->variables[0]->shape[1], 512);
         cr_assert_eq(declare->variables[1]->group, 1);
     }
+    rig_deinit(&r);
+}
+
+/* As large as a request may be, and a little more is said to every ps. */
+Test(coordinator_init, a_list_that_no_ps_can_be_told_in_one_message_is_refused)
+{
+    rig r;
+    rig_init(&r, rig_two_ps);
+    rig_register_all(&r);
+    const uint64_t worker = rig_join(&r, 0, 7);
+    enum { N = 4096, LENGTH = 249 };
+    static char names[N][LENGTH + 1];
+    static Shardgrad__V1__Variable variables[N], *list[N];
+    for (unsigned i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "%0*u", LENGTH, i);
+        shardgrad__v1__variable__init(&variables[i]);
+        variables[i].name = names[i];
+        list[i] = &variables[i];
+    }
+    Shardgrad__V1__DeclareRequest request = SHARDGRAD__V1__DECLARE_REQUEST__INIT;
+    request.variables = list;
+    request.n_variables = N;
+    size_t n_bytes = protobuf_c_message_get_packed_size(&request.base);
+    for (unsigned i = 0; n_bytes < SG_WIRE_HEAD_BYTES - 30;
+         i++, n_bytes = protobuf_c_message_get_packed_size(&request.base)) {
+        variables[i].frozen = true; /* two bytes each */
+    }
+    rig_failed(rig_declare_list(&r, worker, list, N), SG_EXHAUSTED, "give them shorter names, or declare fewer");
+    cr_assert_eq(rig_declare(&r, worker)->status, SG_OK);
     rig_deinit(&r);
 }

@@ -1,7 +1,9 @@
 /* Generations that start from a checkpoint. */
 #include <criterion/criterion.h>
+#include <stdlib.h>
 
 #include "common/status.h"
+#include "common/wire.h"
 #include "tests/server/coordinator_fixture.h"
 
 #define BEGIN   SHARDGRAD__V1__ORDER_REQUEST__ORDER_BEGIN
@@ -754,4 +756,85 @@ Test(coordinator_restore, a_generation_of_a_ps_that_cannot_be_is_refused)
     rig_failed(report_of(&r, 1, UINT64_MAX), SG_INVALID, "ps 1 was in generation 18446744073709551615");
     cr_assert_eq(rig_register(&r, 1)->status, SG_OK);
     rig_deinit(&r);
+}
+
+/* --- what was declared with other ps, or another slice_bytes --------------------------------------------------- */
+
+/* A coordinator that is started on a checkpoint of these variables. */
+static void start_on(rig *r, const char *const settings[], sg_checkpoint_manifest *manifest,
+                     sg_checkpoint_variable *list, uint32_t n)
+{
+    rig_init(r, settings);
+    sg_coordinator_destroy(r->coordinator);
+    *manifest = a_manifest(r);
+    manifest->slice_bytes = 1048576;
+    manifest->variables = list;
+    manifest->n_variables = n;
+    manifest->n_groups = 1;
+    r->newest = manifest;
+    r->coordinator = sg_coordinator_create(r->config);
+    rig_failed(rig_register(r, 0), SG_NOT_READY, "begins its generation");
+}
+
+static sg_checkpoint_variable one_variable(uint64_t *shape)
+{
+    return (sg_checkpoint_variable){
+        .name = (char *)"weight", .shape = shape, .rank = 1, .lr_multiplier = 1, .decay_multiplier = 1};
+}
+
+Test(coordinator_restore, a_checkpoint_of_more_slices_than_there_may_be_is_refused_and_kills_nobody)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    uint64_t shape = (UINT64_C(1) << 24) * 16 + 1;
+    sg_checkpoint_variable weight = one_variable(&shape);
+    start_on(&r, (const char *const[]){two_ps[0], two_ps[1], "slice_bytes=64", NULL}, &manifest, &weight, 1);
+    rig_failed(rig_set(&r, 1, "update.clip_global_norm", "1"), SG_CONFIG, "cannot be restored with 2 and 64: ");
+    rig_failed(rig_register(&r, 1), SG_CONFIG, "step-000000000050-g1 was made with 2 ps and slice_bytes 1048576");
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, a_checkpoint_whose_norms_do_not_fit_into_a_message_is_refused)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    uint64_t shape = 16u * 2u * 70000u;
+    sg_checkpoint_variable weight = one_variable(&shape);
+    start_on(&r, (const char *const[]){two_ps[0], two_ps[1], "slice_bytes=64", "update.clip_global_norm=1", NULL},
+             &manifest, &weight, 1);
+    rig_failed(rig_register(&r, 1), SG_CONFIG, "ps 0 has 70000 slices of group 0, and where update.rule is lars");
+    rig_deinit(&r);
+}
+
+/* What is left unsaid in a declaration is left unsaid to every ps. */
+Test(coordinator_restore, a_list_that_fitted_into_a_message_when_it_was_declared_fits_when_it_is_restored)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    const uint32_t n = 21000;
+    uint64_t shape = 64;
+    sg_checkpoint_variable *list = sg_xcalloc(n, sizeof *list);
+    for (uint32_t i = 0; i < n; i++) {
+        list[i] = one_variable(&shape);
+        list[i].name = sg_xprintf("encoder.layer%05u.output.weight", i);
+    }
+    list[1].lr_multiplier = 2;
+    list[2].decay_multiplier = 0;
+    start_on(&r, two_ps, &manifest, list, n);
+    rig_register_all(&r);
+    cr_assert_eq(rig_ordered(&r, 0, DECLARE, NULL), 1, "%s", r.log);
+    for (uint32_t i = 0; i < r.n_orders[0]; i++) {
+        if (r.orders[0][i].body->descriptor != &shardgrad__v1__ps_declare_request__descriptor)
+            continue;
+        const Shardgrad__V1__PsDeclareRequest *order = (const Shardgrad__V1__PsDeclareRequest *)r.orders[0][i].body;
+        cr_assert_leq(protobuf_c_message_get_packed_size(&order->base), SG_WIRE_HEAD_BYTES);
+        cr_assert_eq(order->variables[1]->lr_multiplier, 2);
+        cr_assert_eq(order->variables[2]->decay_multiplier_presence_case,
+                     SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE_DECAY_MULTIPLIER);
+        cr_assert_eq(order->variables[2]->decay_multiplier, 0);
+    }
+    rig_deinit(&r);
+    for (uint32_t i = 0; i < n; i++)
+        free(list[i].name);
+    free(list);
 }
