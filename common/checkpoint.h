@@ -23,11 +23,12 @@
 #include "common/disk.h"
 #include "common/workers.h"
 
-#define SG_CHECKPOINT_FORMAT      1u
-#define SG_CHECKPOINT_MAX_SLOTS   2u
-#define SG_CHECKPOINT_MAX_CHANGES 64u
-#define SG_CHECKPOINT_NAME_BYTES  64u
-#define SG_CHECKPOINT_WORD_BYTES  16u
+#define SG_CHECKPOINT_FORMAT         1u
+#define SG_CHECKPOINT_MAX_SLOTS      2u
+#define SG_CHECKPOINT_MAX_CHANGES    64u
+#define SG_CHECKPOINT_MAX_GENERATION UINT32_MAX /* it is the upper half of an incarnation */
+#define SG_CHECKPOINT_NAME_BYTES     64u
+#define SG_CHECKPOINT_WORD_BYTES     16u
 
 /* --- the folder --------------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include "common/checkpoint_internal.h"
 
 #define NAME_BYTES     48
-#define MAX_GENERATION ((uint64_t)1 << 62) /* so that there is always a next one */
+#define MAX_GENERATION ((uint64_t)1 << 62) /* that is seen at all; none above SG_CHECKPOINT_MAX_GENERATION is taken */
 
 typedef struct numbers {
     uint64_t *items;
@@ -189,6 +189,11 @@ sg_status sg_checkpoint_last_generation(const sg_checkpoint *folder, uint64_t *l
     }
     free(records.items);
     free(sets.items);
+    if (status == SG_OK && *last >= SG_CHECKPOINT_MAX_GENERATION)
+        status = sg_error_set(err, SG_DATA,
+                              "%s has generation-%06" PRIu64 ".json, or a checkpoint of that generation, and %u is the "
+                              "last that there may be: look how it got there, and move it away or name another folder",
+                              folder->dir, *last, SG_CHECKPOINT_MAX_GENERATION);
     return status;
 }
 

@@ -336,6 +336,8 @@ static void extend_leases(sg_coordinator *c)
     sg_coordinator_members_extend(c, late_ms);
     sg_coordinator_losses_extend(c, late_ms);
     sg_coordinator_generation_extend(c, late_ms);
+    sg_coordinator_change_extend(c, late_ms);
+    sg_coordinator_drain_extend(c, late_ms);
 }
 
 static void answer_waiting(sg_coordinator *c)

@@ -118,16 +118,30 @@ void sg_coordinator_action_deinit(sg_coordinator_action *action)
     *action = (sg_coordinator_action){0};
 }
 
-static uint32_t *count_of(sg_coordinator *c, const sg_coordinator_parked *call)
+/* Each worker has places of its own: who floods takes none of another's. So have the ps, and people. */
+static uint32_t *count_of(sg_coordinator *c, const sg_coordinator_parked *call, uint32_t *most)
 {
-    return call->kind == SG_COORDINATOR_PARKED_NORMS ? &c->n_parked_norms : &c->n_parked;
+    switch (call->kind) {
+    case SG_COORDINATOR_PARKED_NORMS:
+        *most = NORMS_PER_GROUP * c->n_groups * c->n_ps;
+        return &c->n_parked_norms;
+    case SG_COORDINATOR_PARKED_SAVE:
+    case SG_COORDINATOR_PARKED_SET:
+        *most = PARKED_PER_WORKER * c->n_workers;
+        return &c->n_parked;
+    case SG_COORDINATOR_PARKED_HELLO:
+    case SG_COORDINATOR_PARKED_DECLARE:
+    case SG_COORDINATOR_PARKED_INITIALIZED:
+    case SG_COORDINATOR_PARKED_TICKET:
+        break;
+    }
+    *most = PARKED_PER_WORKER;
+    return &c->workers[call->worker].n_parked;
 }
 
 void sg_coordinator_park(sg_coordinator *c, const sg_coordinator_parked *call)
 {
-    const bool is_of_ps = call->kind == SG_COORDINATOR_PARKED_NORMS;
-    const uint32_t most = is_of_ps ? NORMS_PER_GROUP * c->n_groups * c->n_ps : PARKED_PER_WORKER * c->n_workers;
-    uint32_t *n_parked = count_of(c, call);
+    uint32_t most, *n_parked = count_of(c, call, &most);
     if (*n_parked >= most) {
         sg_coordinator_fail(c, call->call, SG_WAITING, "too many calls wait (%" PRIu32 "): ask again", *n_parked);
         return;
@@ -142,7 +156,8 @@ void sg_coordinator_park(sg_coordinator *c, const sg_coordinator_parked *call)
 void sg_coordinator_unpark(sg_coordinator *c, sg_coordinator_parked *call)
 {
     TAILQ_REMOVE(&c->parked, call, link);
-    --*count_of(c, call);
+    uint32_t most;
+    --*count_of(c, call, &most);
     sg_pool_free(call);
 }
 

@@ -358,6 +358,11 @@ bool sg_coordinator_change_advance(sg_coordinator *c)
     return true;
 }
 
+void sg_coordinator_change_extend(sg_coordinator *c, uint64_t late_ms)
+{
+    c->change.since_ms = sg_coordinator_put_off(c, c->change.since_ms, late_ms);
+}
+
 void sg_coordinator_change_tick(sg_coordinator *c)
 {
     char waiting[SG_ERROR_MESSAGE_BYTES];

@@ -63,6 +63,12 @@ bool sg_coordinator_drain_advance(sg_coordinator *c)
     return true;
 }
 
+void sg_coordinator_drain_extend(sg_coordinator *c, uint64_t late_ms)
+{
+    c->drain.since_ms = sg_coordinator_put_off(c, c->drain.since_ms, late_ms);
+    c->drain.by_ms = c->drain.since_ms + c->config->shutdown_grace_ms / 2;
+}
+
 bool sg_coordinator_drain_call_off(sg_coordinator *c)
 {
     if (!c->drain.on || c->drain.stop || sg_coordinator_members_n_live(c) == 0)

@@ -250,6 +250,14 @@ void sg_coordinator_generation_next(sg_coordinator *c, uint64_t least, const cha
     if (c->recording)
         return; /* what is to come starts without it, too */
     uint64_t above = least > c->generation ? least : c->generation;
+    if (above >= SG_COORDINATOR_MAX_GENERATION) {
+        sg_coordinator_end_fail(c, SG_EXHAUSTED,
+                                "generation %" PRIu64
+                                " is the last that a job may have, and another was to begin (%s): "
+                                "start the job again",
+                                above, why);
+        return;
+    }
     char quoted[2 * SG_ERROR_MESSAGE_BYTES];
     sg_error meanwhile;
     (void)!sg_error_set(&meanwhile, SG_WAITING, "%s, and the job goes back to its newest checkpoint first: ask again",

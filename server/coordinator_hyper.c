@@ -6,6 +6,8 @@
 
 #include "server/coordinator_internal.h"
 
+#define MAX_VALUE_BYTES 64u /* of what is set: numbers, and names of modes and rules */
+
 static void add(sg_coordinator *c, uint64_t request, const sg_config *config, sg_config *owned)
 {
     SG_ASSERT(config != NULL);
@@ -138,6 +140,18 @@ static sg_status check_once(const sg_config_override *overrides, size_t n, sg_er
     return SG_OK;
 }
 
+/* They are kept as long as the job runs. */
+static sg_status check_lengths(const sg_config_override *overrides, size_t n, sg_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const size_t n_bytes = strlen(overrides[i].value);
+        if (n_bytes > MAX_VALUE_BYTES)
+            return sg_error_set(err, SG_INVALID, "%.80s: the value has %zu bytes, at most %u are allowed",
+                                overrides[i].key, n_bytes, MAX_VALUE_BYTES);
+    }
+    return SG_OK;
+}
+
 /* Errors: INVALID, CONFIG, EXHAUSTED. */
 static sg_status change(const sg_coordinator *c, const Shardgrad__V1__SetRequest *request, sg_config **changed,
                         sg_error *err)
@@ -155,7 +169,9 @@ static sg_status change(const sg_coordinator *c, const Shardgrad__V1__SetRequest
         overrides[i] = (sg_config_override){.key = sg_coordinator_text(request->settings[i]->key),
                                             .value = sg_coordinator_text(request->settings[i]->value),
                                             .source = sg_coordinator_text(request->settings[i]->key)};
-    sg_status status = check_once(overrides, request->n_settings, err);
+    sg_status status = check_lengths(overrides, request->n_settings, err);
+    if (status == SG_OK)
+        status = check_once(overrides, request->n_settings, err);
     if (status == SG_OK)
         status = sg_config_change(c->hypers[c->n_hypers - 1].config, overrides, request->n_settings, changed, err);
     return status == SG_OK ? sg_coordinator_norms_check(c, *changed, err) : status;

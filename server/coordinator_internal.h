@@ -439,6 +439,8 @@ void sg_coordinator_change_entered(sg_coordinator *c, const sg_checkpoint_manife
 /* Can the next generation start from a checkpoint of this rule? */
 bool sg_coordinator_change_fits(const sg_coordinator *c, const char *rule);
 bool sg_coordinator_change_advance(sg_coordinator *c);
+/* The coordinator itself was late. */
+void sg_coordinator_change_extend(sg_coordinator *c, uint64_t late_ms);
 /* Gives up what has waited too long for somebody. */
 void sg_coordinator_change_tick(sg_coordinator *c);
 /* For whom it waits; NULL: there is none. */
@@ -457,6 +459,8 @@ bool sg_coordinator_drain_give_up(sg_coordinator *c, const char *why);
 bool sg_coordinator_drain_advance(sg_coordinator *c);
 /* Somebody came while the last checkpoint was being made: it was not the last. */
 bool sg_coordinator_drain_call_off(sg_coordinator *c);
+/* The coordinator itself was late. */
+void sg_coordinator_drain_extend(sg_coordinator *c, uint64_t late_ms);
 
 /* --- coordinator_end.c ---------------------------------------------------------------------------------------- */
 

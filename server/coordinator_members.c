@@ -147,6 +147,7 @@ static void begin_life(sg_coordinator *c, uint32_t index, const Shardgrad__V1__H
     worker->life = request->life;
     worker->data_examples = request->data_examples;
     worker->incarnation = next_incarnation(c, request->life);
+    worker->replaced = 0;
     begin_incarnation(worker);
     worker->loss = 0;
     worker->examples = worker->late = 0;
@@ -162,6 +163,7 @@ void sg_coordinator_members_recall(sg_coordinator *c, uint32_t index)
     uint64_t old = worker->incarnation;
     worker->incarnation = next_incarnation(c, worker->life);
     begin_incarnation(worker);
+    worker->replaced = old;
     if (is_silent)
         worker->state = SG_COORDINATOR_WORKER_WAITING;
     worker->returned = false;

@@ -88,10 +88,11 @@ sg_status sg_coordinator_norms_check(const sg_coordinator *c, const sg_config *c
 {
     if (c->variables == NULL || !takes(config))
         return SG_OK;
-    sg_plan *plan;
+    sg_plan *plan = NULL;
     sg_status status = sg_coordinator_variables_plan(c, c->variables, &plan, err);
     if (status != SG_OK)
         return status;
+    SG_ASSERT(plan != NULL);
     status = sg_coordinator_norms_fit(c->variables, plan, config, err);
     sg_plan_destroy(plan);
     return status;
@@ -101,7 +102,8 @@ static sg_coordinator_norms *norms_of(sg_coordinator *c, uint32_t group)
 {
     if (c->plan == NULL) {
         sg_status status = sg_coordinator_variables_plan(c, c->variables, &c->plan, NULL);
-        SG_ASSERT(status == SG_OK); /* sg_coordinator_variables_fit has made it, of a manifest's variables, too */
+        SG_ASSERT(status == SG_OK &&
+                  c->plan != NULL); /* sg_coordinator_variables_fit has made it, of a manifest's variables, too */
     }
     if (c->norms == NULL)
         c->norms = sg_xcalloc(SG_COORDINATOR_MAX_GROUPS, sizeof *c->norms);

@@ -140,7 +140,7 @@ static bool lose(sg_coordinator *c, uint32_t index, const char *how)
     }
     await_again(c, index);
     sg_coordinator_generation_next(c, 0, why);
-    return true;
+    return !c->over;
 }
 
 /* This life of it, which is not known here, has been in a generation that this coordinator should have found recorded.

@@ -65,11 +65,21 @@ void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveReq
                                         .save_id = request->id});
 }
 
+/* Of the checkpoint that the call waited for; NULL: it is not remembered. */
+static const sg_coordinator_save_result *find_result(const sg_coordinator_save *save, const sg_coordinator_parked *call)
+{
+    for (size_t i = 0; i < SG_COORDINATOR_SAVE_ASKS; i++) {
+        const sg_coordinator_save_ask *ask = &save->asks[i];
+        if (ask->id == call->save_id && ask->result.number == call->save)
+            return &ask->result;
+    }
+    const sg_coordinator_save_result *result = &save->results[call->save % SG_COORDINATOR_SAVE_RESULTS];
+    return result->number == call->save ? result : NULL;
+}
+
 bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call)
 {
     const sg_coordinator_save *save = &c->save;
-    const sg_coordinator_save_result *result = &save->results[call->save % SG_COORDINATOR_SAVE_RESULTS];
-    bool known = call->save != 0 && result->number == call->save;
     if (c->over) {
         sg_coordinator_end_answer(c, call->call, c->n_workers);
         return true;
@@ -77,13 +87,20 @@ bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *
     if (call->save == SG_COORDINATOR_SAVE_LATER || call->save > save->number ||
         (call->save == save->number && save->phase != SG_COORDINATOR_SAVE_IDLE))
         return false;
+    const sg_coordinator_save_result newest = {.iteration = save->iteration},
+                                     *result = call->save == 0 ? &newest : find_result(save, call);
     Shardgrad__V1__SaveResponse response = SHARDGRAD__V1__SAVE_RESPONSE__INIT;
-    response.iteration = known ? result->iteration : save->iteration;
     response.generation = c->generation;
-    if (known && result->status != SG_OK)
+    if (result == NULL) {
+        sg_coordinator_fail(c, call->call, SG_LATE,
+                            "what became of checkpoint %" PRIu64 " is not remembered any more: ask for another",
+                            call->save);
+    } else if (result->status != SG_OK) {
         sg_coordinator_fail(c, call->call, result->status, "%s", result->message);
-    else
+    } else {
+        response.iteration = result->iteration;
         sg_coordinator_reply(c, call->call, &response.base);
+    }
     return true;
 }
 

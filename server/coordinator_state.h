@@ -12,9 +12,9 @@
 #include "server/coordinator.h"
 
 #define SG_COORDINATOR_PROTOCOL       1u
-#define SG_COORDINATOR_MAX_HYPERS     4096u      /* hyper-parameter sets of a job */
-#define SG_COORDINATOR_MAX_CHANGES    32u        /* keys that one set changes */
-#define SG_COORDINATOR_MAX_GENERATION UINT32_MAX /* it is the upper half of an incarnation */
+#define SG_COORDINATOR_MAX_HYPERS     4096u /* hyper-parameter sets of a job */
+#define SG_COORDINATOR_MAX_CHANGES    32u   /* keys that one set changes */
+#define SG_COORDINATOR_MAX_GENERATION SG_CHECKPOINT_MAX_GENERATION
 #define SG_COORDINATOR_MAX_GROUPS     64u
 #define SG_COORDINATOR_MAX_RANK       8u
 #define SG_COORDINATOR_TEXT_BYTES     256u
@@ -178,6 +178,8 @@ typedef struct sg_coordinator_worker {
     uint64_t given_up;          /* incarnation that was too late, whose heartbeats still keep its lease; 0: none */
     bool gives_up;              /* it missed a ps and gave this generation up; since when its hello waits: */
     uint64_t gave_up_ms;
+    uint64_t replaced;      /* the incarnation of this life that the one of now took the place of; 0: none */
+    uint32_t n_parked;      /* of its calls */
     bool returned;          /* it did, was let in again, and has finished no step since */
     uint64_t data_examples; /* in its data set; 0: it did not say */
     float loss;             /* newest reported */
@@ -262,15 +264,16 @@ typedef enum sg_coordinator_save_phase {
     SG_COORDINATOR_SAVE_WRITING, /* the manifest */
 } sg_coordinator_save_phase;
 
-typedef struct sg_coordinator_save_ask {
-    uint64_t id, number;
-} sg_coordinator_save_ask;
-
 typedef struct sg_coordinator_save_result {
     uint64_t number, iteration;
     sg_status status;
     char message[SG_ERROR_MESSAGE_BYTES];
 } sg_coordinator_save_result;
+
+typedef struct sg_coordinator_save_ask {
+    uint64_t id, number;
+    sg_coordinator_save_result result; /* of that number, for repeats however late; number 0: it is not over */
+} sg_coordinator_save_ask;
 
 typedef struct sg_coordinator_save {
     sg_coordinator_save_phase phase;
@@ -379,7 +382,7 @@ struct sg_coordinator {
 
     STAILQ_HEAD(, sg_coordinator_queued) actions;
     TAILQ_HEAD(sg_coordinator_parked_list, sg_coordinator_parked) parked;
-    uint32_t n_parked; /* without those that n_parked_norms counts */
+    uint32_t n_parked; /* calls of people */
 
     Shardgrad__V1__JobState state;
     uint64_t generation;

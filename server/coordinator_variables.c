@@ -147,10 +147,11 @@ sg_status sg_coordinator_variables_fit(const sg_coordinator *c, const Shardgrad_
     sg_status status = check_order(declared, err);
     if (status == SG_OK)
         status = sg_coordinator_variables_plan(c, declared, &plan, err);
-    if (status == SG_OK)
-        status = sg_coordinator_norms_fit(declared, plan, c->hypers[c->n_hypers - 1].config, err);
-    if (status == SG_OK)
-        *n_groups = plan->n_groups;
+    if (status != SG_OK)
+        return status;
+    SG_ASSERT(plan != NULL);
+    status = sg_coordinator_norms_fit(declared, plan, c->hypers[c->n_hypers - 1].config, err);
+    *n_groups = plan->n_groups;
     sg_plan_destroy(plan);
     return status;
 }

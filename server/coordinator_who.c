@@ -96,13 +96,27 @@ bool sg_coordinator_takes(sg_coordinator *c, void *call, uint32_t worker)
     return !c->over && !c->recording;
 }
 
+/* The index whose process had it and was let in again; n_workers: none. */
+static uint32_t find_replaced(const sg_coordinator *c, uint64_t incarnation)
+{
+    uint32_t i = 0;
+    while (i < c->n_workers && (incarnation == 0 || c->workers[i].replaced != incarnation))
+        i++;
+    return i;
+}
+
 static void fail_unknown(sg_coordinator *c, void *call, uint64_t incarnation)
 {
     char name[SG_COORDINATOR_TEXT_BYTES];
-    uint32_t past = find_past(c, incarnation);
+    uint32_t past = find_past(c, incarnation), replaced = find_replaced(c, incarnation);
     if (past < c->n_workers)
         sg_coordinator_fail(c, call, SG_FENCED, "incarnation %" PRIx64 " of worker %" PRIu32 " was superseded by %s",
                             incarnation, past, sg_coordinator_worker_name(c, past, name));
+    else if (replaced < c->n_workers)
+        sg_coordinator_fail(
+            c, call, SG_FENCED,
+            "%s was let in again, and calls as incarnation %" PRIx64 ", which has passed: it is %" PRIx64 " now",
+            sg_coordinator_worker_name(c, replaced, name), incarnation, c->workers[replaced].incarnation);
     else
         sg_coordinator_fail(c, call, SG_FENCED, "incarnation %" PRIx64 " is not known here: say hello first",
                             incarnation);

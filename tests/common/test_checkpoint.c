@@ -214,6 +214,21 @@ Test(checkpoint, a_record_is_made_once_and_a_second_coordinator_is_superseded)
     cr_assert_eq(highest, 2);
 }
 
+/* An incarnation has 32 bits for it. */
+Test(checkpoint, after_the_last_generation_that_there_may_be_none_begins_and_the_file_is_named)
+{
+    uint64_t last, unrecorded;
+    sg_error err;
+    begin_generation(SG_CHECKPOINT_MAX_GENERATION - 1, 5, (sg_checkpoint_set){0});
+    cr_assert_eq(sg_checkpoint_last_generation(folder, &last, &unrecorded, &err), SG_OK);
+    begin_generation(SG_CHECKPOINT_MAX_GENERATION, 5, (sg_checkpoint_set){0});
+    cr_assert_eq(sg_checkpoint_last_generation(folder, &last, &unrecorded, &err), SG_DATA);
+    cr_assert_not_null(strstr(err.message, "generation-4294967295.json"), "%s", err.message);
+    begin_generation((uint64_t)SG_CHECKPOINT_MAX_GENERATION + 1, 5, (sg_checkpoint_set){0});
+    cr_assert_eq(sg_checkpoint_last_generation(folder, &last, &unrecorded, &err), SG_DATA);
+    cr_assert_not_null(strstr(err.message, "generation-4294967296.json"), "%s", err.message);
+}
+
 Test(checkpoint, a_set_is_completed_only_while_its_generation_is_the_current_one)
 {
     sg_error err;

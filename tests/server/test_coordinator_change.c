@@ -476,3 +476,20 @@ Test(coordinator_change, a_rule_that_was_set_and_is_no_other_lets_no_other_check
     cr_assert(rig_logged(&r, "was made with update.rule adam, the job has sgd"), "%s", r.log);
     end();
 }
+
+Test(coordinator_change, the_lateness_of_the_coordinator_itself_is_no_reason_to_give_it_up)
+{
+    begin("update.mode=async", "update.rule=sgd", NULL);
+    rig_set(&r, 7, "update.rule", "adam");
+    finish_other(0);
+    rig_ticket(&r, workers[0], 0, 1, 1);
+    rig_live(&r, 200, workers);
+    r.now_ms += 2 * r.config->start_timeout_ms;
+    r.tick_ms = r.now_ms - r.now_ms % 100;
+    rig_live(&r, 300, workers);
+    rig_call *call = rig_set(&r, 7, "update.rule", "adam");
+    cr_assert(rig_waits(call), "%s", call->text);
+    rig_live(&r, r.config->start_timeout_ms, workers);
+    rig_failed(rig_set(&r, 7, "update.rule", "adam"), SG_PEER_LOST, "in vain for 6");
+    end();
+}

@@ -153,6 +153,17 @@ Test(coordinator_generation, a_coordinator_that_was_started_anew_goes_beyond_wha
     rig_deinit(&r);
 }
 
+/* An incarnation has 32 bits for it. */
+Test(coordinator_generation, after_the_last_that_there_may_be_the_job_ends)
+{
+    rig r;
+    rig_init(&r, two_ps);
+    rig_register_all(&r);
+    cr_assert_eq(come_again(&r, 0, 7, UINT32_MAX - 1) >> 32, UINT32_MAX);
+    rig_failed(rig_register_as(&r, 1, 555, "host:1"), SG_EXHAUSTED, "generation 4294967295 is the last");
+    rig_deinit(&r);
+}
+
 Test(coordinator_generation, what_is_ordered_while_a_ps_is_silent_reaches_it_when_it_is_heard_again)
 {
     rig r;
@@ -235,6 +246,7 @@ static void stands_still_and_goes_on(const char *loss)
         cr_assert_neq(again, workers[i]);
         cr_assert_eq(again >> 32, 1, "the generation goes on");
         cr_assert_eq(give_up(&r, i, workers[i])->status, SG_OK, "a repeat gets the same answer");
+        rig_failed(rig_heartbeat(&r, workers[i]), SG_FENCED, "was let in again, and calls as incarnation");
         workers[i] = again;
         rig_declare(&r, again);
     }

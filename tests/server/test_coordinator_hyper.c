@@ -112,3 +112,15 @@ Test(coordinator_hyper, what_cannot_be_changed_is_refused_with_what_to_do)
     cr_assert_eq(answered(rig_set(&r, 7, "update.momentum", "0.5"))->number, 2, "those that were refused left nothing");
     rig_deinit(&r);
 }
+
+/* It is kept as long as the job runs. */
+Test(coordinator_hyper, a_value_that_is_longer_than_any_number_is_refused)
+{
+    char value[80];
+    begin("update.mode=sync");
+    snprintf(value, sizeof value, "0.%0*u5", 64, 0);
+    rig_failed(rig_set(&r, 7, "update.momentum", value), SG_INVALID, "the value has 67 bytes, at most 64 are allowed");
+    snprintf(value, sizeof value, "0.5%0*u", 61, 0);
+    cr_assert_eq(answered(rig_set(&r, 7, "update.momentum", value))->number, 2);
+    rig_deinit(&r);
+}

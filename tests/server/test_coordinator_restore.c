@@ -838,3 +838,27 @@ Test(coordinator_restore, a_list_that_fitted_into_a_message_when_it_was_declared
         free(list[i].name);
     free(list);
 }
+
+/* It may come when the next generation has begun: what it acknowledges is not what this one waits for. */
+Test(coordinator_restore, a_load_of_the_generation_before_that_is_acknowledged_late_does_not_count)
+{
+    rig r = {0}, any;
+    rig_init(&any, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&any), older = manifest;
+    older.set.iteration = 40;
+    start_to_restore(&r, &manifest, two_ps);
+    rig_acknowledge(&r, 1, SG_DATA, "ps-0.safetensors is damaged");
+    r.newest = &older;
+    rig_record(&r, SG_OK, "");
+    rig_acknowledge(&r, 0, SG_OK, ""); /* the load of generation 2 */
+    while (r.pending[1])
+        rig_acknowledge(&r, 1, SG_OK, "");
+    cr_assert_eq(rig_ordered(&r, 1, LOAD, NULL), 2);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING, "ps 0 has not loaded");
+    while (r.pending[0])
+        rig_acknowledge(&r, 0, SG_OK, "");
+    cr_assert_eq(rig_ordered(&r, 0, LOAD, NULL), 2);
+    cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING);
+    rig_deinit(&r);
+    rig_deinit(&any);
+}

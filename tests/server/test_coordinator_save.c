@@ -630,3 +630,53 @@ Test(coordinator_save, what_was_set_after_the_last_worker_left_is_saved)
     cr_assert_eq(rig_n_cuts(&r), before);
     rig_deinit(&r);
 }
+
+static void fail_one(rig *r, const uint64_t workers[2], uint64_t number)
+{
+    step(r, workers, number);
+    critic(r, workers, number, number);
+    report_full(r);
+}
+
+/* However late it comes. */
+Test(coordinator_save, a_repeat_hears_that_the_one_it_asked_for_has_failed_when_others_were_made_since)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    step(&r, workers, 0);
+    critic(&r, workers, 0, 0);
+    rig_call *save = rig_save(&r, 5);
+    fail_one(&r, workers, 1);
+    rig_failed(save, SG_EXHAUSTED, "no space left on device");
+    memset(r.saved, 0, sizeof r.saved);
+    for (uint64_t i = 2; i < 14; i++) {
+        rig_call *other = rig_save(&r, 100 + i);
+        step(&r, workers, i);
+        critic(&r, workers, i, i);
+        rig_complete(&r, i);
+        cr_assert_eq(rig_saved_at(other), i);
+    }
+    rig_failed(rig_save(&r, 5), SG_EXHAUSTED, "no space left on device");
+    rig_deinit(&r);
+}
+
+/* Nobody is to lose the last checkpoint because ps 0 did not get to make it. */
+Test(coordinator_save, told_to_stop_its_own_lateness_takes_no_time_from_the_last_one)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    step(&r, workers, 0);
+    rig_pass(&r, 100);
+    sg_coordinator_stop(r.coordinator, r.now_ms);
+    rig_pass(&r, 100);
+    r.now_ms += 3 * r.config->shutdown_grace_ms;
+    r.tick_ms = r.now_ms - r.now_ms % 100;
+    rig_pass(&r, 200);
+    cr_assert_not(rig_logged(&r, "no_checkpoint"), "%s", r.log);
+    rig_complete(&r, 1);
+    rig_pass(&r, r.config->shutdown_grace_ms);
+    cr_assert_not(rig_logged(&r, "no_checkpoint"), "%s", r.log);
+    rig_deinit(&r);
+}

@@ -505,3 +505,18 @@ Test(coordinator_tickets, in_async_mode_a_joiner_starts_at_once)
     cr_assert_eq(order->excuse->n_steps, 0);
     rig_deinit(&r);
 }
+
+Test(coordinator_tickets, one_that_floods_takes_no_places_from_others)
+{
+    rig r;
+    uint64_t workers[2];
+    rig_init(&r, (const char *const[]){rig_two_ps[0], "workers=3", NULL});
+    rig_start(&r, 2, workers);
+    for (unsigned i = 0; i < 16; i++)
+        cr_assert(rig_waits(rig_ticket(&r, workers[0], 0, 0, 0)), "not all workers are there");
+    for (unsigned i = 0; i < 1024; i++)
+        rig_failed(rig_ticket(&r, workers[0], 0, 0, 0), SG_WAITING, "too many calls wait (16): ask again");
+    rig_call *other = rig_ticket(&r, workers[1], 0, 0, 0);
+    cr_assert(rig_waits(other), "%s", other->text);
+    rig_deinit(&r);
+}
