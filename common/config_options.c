@@ -57,7 +57,7 @@ static const sg_config_option options[] = {
     {"ps", SG_CONFIG_ADDRESSES, AT(ps), "[127.0.0.1:0]", 1, SG_CONFIG_MAX_PS, .shared = true, .flag = "--ps", .hint = "N",
      .help = "where each ps listens; port 0: any free one"},
     {"advertise", SG_CONFIG_ADDRESSES, AT(advertise), "[]", 0, SG_CONFIG_MAX_PS,
-     .help = "where others reach each ps; empty: as in ps"},
+     .help = "where everybody reaches each ps, itself included; empty: as in ps"},
     {"workers", SG_CONFIG_COUNT, AT(workers), "2", 1, SG_MAX_WORKERS, .shared = true, .flag = "--workers", .hint = "N",
      .help = "training starts when so many have come"},
     {"max_workers", SG_CONFIG_COUNT, AT(max_workers), "64", 1, SG_MAX_WORKERS, .shared = true,

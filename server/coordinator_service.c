@@ -86,8 +86,6 @@ static void on_order_reply(void *user, sg_status status, const sg_error *error, 
 static sg_rpc_channel *channel_to(sg_coordinator_service *service, uint32_t ps, const char *address)
 {
     order_channel *known = &service->channels[ps];
-    if (ps == 0 && service->own_address)
-        address = service->own_address;
     if (!known->address || strcmp(known->address, address) != 0) {
         free(known->address);
         known->address = sg_xstrdup(address);
@@ -298,12 +296,6 @@ void sg_coordinator_service_methods(sg_coordinator_service *service,
         methods[i] = (sg_rpc_method){service->methods[i].path, on_call, &service->methods[i]};
 }
 
-void sg_coordinator_service_set_own_address(sg_coordinator_service *service, const char *address)
-{
-    free(service->own_address);
-    service->own_address = sg_xstrdup(address);
-}
-
 void sg_coordinator_service_tick(sg_coordinator_service *service, uint64_t now_ms)
 {
     pthread_mutex_lock(&service->mutex);
@@ -364,6 +356,5 @@ void sg_coordinator_service_destroy(sg_coordinator_service *service)
     }
     sg_coordinator_destroy(service->coordinator);
     pthread_mutex_destroy(&service->mutex);
-    free(service->own_address);
     free(service);
 }

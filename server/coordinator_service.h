@@ -37,8 +37,6 @@ sg_coordinator_service *sg_coordinator_service_create(const sg_coordinator_servi
 void sg_coordinator_service_methods(sg_coordinator_service *service,
                                     sg_rpc_method methods[SG_COORDINATOR_SERVICE_METHODS]);
 
-/* Where ps 0 is reached from itself: its orders go there, whatever it advertises. Before the loop runs. */
-void sg_coordinator_service_set_own_address(sg_coordinator_service *service, const char *address);
 /* What a ticket request gets that came with a push, freed by sg_wire_head_free; NULL if nothing can be
  * had at once: then it is to be asked by a call of its own. Any thread; `user` is the service. */
 Shardgrad__V1__TicketResponse *sg_coordinator_service_ticket(void *user, const Shardgrad__V1__TicketRequest *wanted);

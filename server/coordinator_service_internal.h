@@ -40,7 +40,6 @@ struct sg_coordinator_service {
     STAILQ_HEAD(, left_over) left_over; /* comes before what the coordinator has queued */
     sg_mailbox_item perform;            /* in the mailbox: */
     bool perform_posted;
-    char *own_address;
     order_channel *channels;       /* [config.ps.n] */
     TAILQ_HEAD(, request) waiting; /* requests that are not answered */
     method methods[SG_COORDINATOR_SERVICE_METHODS];

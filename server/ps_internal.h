@@ -21,8 +21,8 @@
 
 struct sg_ps {
     sg_ps_options options;
-    char bound[SG_ADDRESS_BYTES];   /* where it is reached from itself */
-    char address[SG_ADDRESS_BYTES]; /* and by others */
+    char bound[SG_ADDRESS_BYTES];   /* where it listens: perhaps on all interfaces */
+    char address[SG_ADDRESS_BYTES]; /* where everybody reaches it; ps 0 itself, too: no certificate names 0.0.0.0 */
     bool published;
     uv_thread_t stopper;
     uv_sem_t wakes_stopper;

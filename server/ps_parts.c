@@ -247,14 +247,12 @@ sg_status sg_ps_parts_announce(sg_ps *ps, sg_error *err)
     ps->published = true;
     uint64_t life = sg_clock_random_id();
     sg_store_set_life(ps->store, life);
-    if (ps->coordinator_service)
-        sg_coordinator_service_set_own_address(ps->coordinator_service, ps->bound);
     ps->registrar = sg_registrar_create(&(sg_registrar_options){
         .config = config,
         .ps = index,
         .life = life,
         .address = ps->address,
-        .coordinator = index == 0 ? ps->bound : ps->options.coordinator,
+        .coordinator = index == 0 ? ps->address : ps->options.coordinator,
         .store = ps->store,
         .mailbox = &ps->mailbox,
         .client = ps->client,

@@ -102,6 +102,24 @@ def who_is_not_let_in_is_told_why_is_logged_once_and_changes_nothing(case):
 
 
 @scenario
+def ps_that_listen_everywhere_are_called_by_what_they_advertise_by_themselves_too(case):
+    make_certs(f"{case.dir}/ours")
+    config = case.config(ps=("0.0.0.0:0", "'[::]:0'"), advertise="[localhost:0, localhost:0]", update__rule="sgd",
+                         update__learning_rate="1", text=f"security: {{ca: {case.dir}/ours/ca.pem, certificate: "
+                         f"{case.dir}/ours/localhost.pem, key: {case.dir}/ours/localhost.key}}\n")
+    ps = [case.ps(config, index) for index in (0, 1)]
+    worker = case.stepper(config, 0, "steps=5", "stay=1", stdin=subprocess.PIPE)
+    worker.wait_for_out("step=4 ")
+    for process in ps:
+        contains(process.err, r"registered coordinator=localhost:[1-9]", "where ps 0 was called")
+    contains(case.shardgrad("status", config).out, "running", "status")
+    contains(case.shardgrad("set", "update.learning_rate=0.5", config).out, "is in force from step", "set")
+    worker.say_line()
+    for process in [worker] + ps:
+        process.expect(0)
+
+
+@scenario
 def certificates_are_replaced_under_load_and_no_step_is_lost(case):
     config = secured_config(case, workers=2)
     make_certs(f"{case.dir}/other")
