@@ -93,9 +93,11 @@ static sg_status check_order(const check *in, const char *low, uint64_t low_valu
     if (strictly ? low_value < high_value : low_value <= high_value)
         return SG_OK;
     const char *key = later(in, low, high);
+    const bool of_low = strcmp(key, low) == 0;
     return sg_config_fault(place_of_key(in, key), key, in->err,
-                           "%s is %" PRIu64 " and %s is %" PRIu64 ", wanted %s %s %s: change one of them", low,
-                           low_value, high, high_value, low, strictly ? "below" : "at most", high);
+                           "found %" PRIu64 ", and %s is %" PRIu64 ": wanted %s %s %s; change one of them",
+                           of_low ? low_value : high_value, of_low ? high : low, of_low ? high_value : low_value, low,
+                           strictly ? "below" : "at most", high);
 }
 
 /* Where others reach each ps: no two alike, and no "all interfaces", which is a place to listen at only. */
@@ -132,8 +134,8 @@ static sg_status check_addresses(const check *in)
         return check_reachable(in, "advertise", &config->advertise);
     const char *key = later(in, "advertise", "ps");
     return sg_config_fault(place_of_key(in, key), key, in->err,
-                           "ps has %zu entries and advertise %zu, wanted as many, or none in advertise", config->ps.n,
-                           config->advertise.n);
+                           "found %zu ps and %zu advertised addresses, wanted one for each ps, or none at all",
+                           config->ps.n, config->advertise.n);
 }
 
 static sg_status check_sizes(const check *in)
@@ -186,10 +188,11 @@ static sg_status check_waits(const check *in)
     if (config->on_worker_loss != SG_WORKER_LOSS_WAIT)
         return SG_OK;
     const char *key = later(in, "on_worker_loss", "update.mode");
-    return sg_config_fault(place_of_key(in, key), key, in->err,
-                           "on_worker_loss is wait and update.mode is %s, of which no step waits for a lost worker: "
-                           "set on_worker_loss to continue or abort, or update.mode to sync",
-                           sg_mode_name(mode));
+    return sg_config_fault(
+        place_of_key(in, key), key, in->err,
+        "no step of %s waits for a lost worker, as on_worker_loss: wait wants: set on_worker_loss to "
+        "continue or abort, or update.mode to sync",
+        sg_mode_name(mode));
 }
 
 static sg_status check_update(const check *in)

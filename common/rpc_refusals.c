@@ -8,7 +8,8 @@
 
 #include "common/clock.h"
 
-#define MAX_KNOWN 256
+#define MAX_KNOWN  256
+#define PEER_BYTES 128
 
 struct sg_rpc_refusals {
     const sg_log *log;
@@ -53,6 +54,19 @@ static uint64_t count(sg_rpc_refusals *refusals, uint64_t key)
     return 1;
 }
 
+/* gRPC writes "ipv6:%5B::1%5D:4242", as it stands in a URI. Returns out. */
+static const char *decode(const char *peer, char out[PEER_BYTES])
+{
+    size_t n = 0;
+    for (; *peer != '\0' && n + 1 < PEER_BYTES; n++) {
+        const char bracket = strncmp(peer, "%5B", 3) == 0 ? '[' : strncmp(peer, "%5D", 3) == 0 ? ']' : '\0';
+        out[n] = bracket != '\0' ? bracket : *peer;
+        peer += bracket != '\0' ? 3 : 1;
+    }
+    out[n] = '\0';
+    return out;
+}
+
 void sg_rpc_refusals_tell(sg_rpc_refusals *refusals, const char *peer, const char *method, const char *reason)
 {
     const char *port = strrchr(peer, ':');
@@ -63,7 +77,7 @@ void sg_rpc_refusals_tell(sg_rpc_refusals *refusals, const char *peer, const cha
     pthread_mutex_unlock(&refusals->mutex);
     if (n == 0)
         return;
-    char quoted[SG_LOG_QUOTED_BYTES];
-    sg_log_warn(refusals->log, "refused", "peer=%s method=%s refusals=%" PRIu64 " reason=%s", peer, method, n,
-                sg_log_quote(reason, quoted, sizeof quoted));
+    char quoted[SG_LOG_QUOTED_BYTES], decoded[PEER_BYTES];
+    sg_log_warn(refusals->log, "refused", "peer=%s method=%s refusals=%" PRIu64 " reason=%s", decode(peer, decoded),
+                method, n, sg_log_quote(reason, quoted, sizeof quoted));
 }

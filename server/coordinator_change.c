@@ -6,6 +6,7 @@
  * the generation is recorded it stands, whatever comes. */
 #include <stdlib.h>
 
+#include "common/asked.h"
 #include "kernels/update.h"
 #include "server/coordinator_internal.h"
 
@@ -58,7 +59,7 @@ sg_status sg_coordinator_change_check(const sg_coordinator *c, const sg_config *
 
 /* --- its stages ------------------------------------------------------------------------------------------------- */
 
-/* "update.mode is async, update.rule is adam from now on"; returns out. */
+/* "update.mode is async, update.rule is adam from now on, as asked"; returns out. */
 static const char *describe(const sg_coordinator *c, const sg_config *to, char out[SG_COORDINATOR_TEXT_BYTES])
 {
     const sg_config *from = c->config;
@@ -73,7 +74,7 @@ static const char *describe(const sg_coordinator *c, const sg_config *to, char o
         snprintf(number, sizeof number, "update.backup_workers is %" PRIu64 ", ", to->update.backup_workers);
     int n = snprintf(out, SG_COORDINATOR_TEXT_BYTES, "%s%s%s", mode, rule, number);
     SG_ASSERT(n > 2 && n < (int)SG_COORDINATOR_TEXT_BYTES); /* something differs */
-    snprintf(out + n - 2, SG_COORDINATOR_TEXT_BYTES - (size_t)n + 2, " from now on");
+    snprintf(out + n - 2, SG_COORDINATOR_TEXT_BYTES - (size_t)n + 2, SG_ASKED_WORDS);
     return out;
 }
 

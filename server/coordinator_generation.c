@@ -41,9 +41,8 @@ static void answer_passed(sg_coordinator *c)
         if (call->kind == SG_COORDINATOR_PARKED_SAVE)
             call->save = SG_COORDINATOR_SAVE_LATER; /* what it was promised has come to nothing */
         if (is_of_a_worker(call)) {
-            sg_coordinator_fail(c, call->call, SG_ROLLED_BACK,
-                                "the job is in generation %" PRIu64 " now (%s): say hello again", c->generation,
-                                c->why);
+            sg_coordinator_fail(c, call->call, SG_ROLLED_BACK, "the job is in generation %" PRIu64 " now: %s",
+                                c->generation, c->why);
             sg_coordinator_unpark(c, call);
         }
         call = next;

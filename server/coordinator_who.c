@@ -128,8 +128,7 @@ sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint6
     if (!sg_coordinator_takes(c, call, index))
         return NULL;
     if (index == c->n_workers && incarnation != 0 && sg_coordinator_generation_of(incarnation) < c->generation) {
-        sg_coordinator_fail(c, call, SG_ROLLED_BACK,
-                            "generation %" PRIu64 " has passed, the job is in %" PRIu64 " (%s): say hello again",
+        sg_coordinator_fail(c, call, SG_ROLLED_BACK, "generation %" PRIu64 " has passed, the job is in %" PRIu64 ": %s",
                             sg_coordinator_generation_of(incarnation), c->generation, c->why);
         return NULL;
     }

@@ -156,11 +156,10 @@ Test(config_flags, a_fault_names_the_flag_as_it_was_written)
         {"--set model.hidden=[64", "--set model.hidden: found '[64', which is not valid YAML"},
         {"--set model.hidden=[64,x]", "--set model.hidden: found 'x', wanted a whole number"},
         {"--set ps=[a:1,a:1]", "--set ps: entries 0 and 1 are both a:1"},
-        {"--set message_bytes=64KiB", "--set message_bytes: slice_bytes is 524288 and message_bytes is 65536"},
+        {"--set message_bytes=64KiB", "--set message_bytes: found 65536, and slice_bytes is 524288"},
         {"--config configs/fashion-mnist.yaml --set update.rule=nesterov --set update.momentum=0",
          "--set update.momentum: rule is nesterov and momentum is 0"},
-        {"--config configs/fashion-mnist.yaml --set max_workers=1",
-         "--set max_workers: workers is 2 and max_workers is 1"},
+        {"--config configs/fashion-mnist.yaml --set max_workers=1", "--set max_workers: found 1, and workers is 2"},
         {"--set job=a/b", "--set job: found the text \"a/b\", wanted a name"},
         {"--run-dir \xff", "--run-dir: found the text \"?\", wanted a line"},
     };

@@ -198,7 +198,7 @@ Test(config_refused, an_address_that_is_none_is_refused_at_its_place)
         {"ps: ['[::1']\n", "c.yaml:1:6: ps: found '[::1', wanted host:port"},
         {"ps: [a:1, A:1]\n", "c.yaml:1:5: ps: entries 0 and 1 are both A:1"},
         {"ps: ['0.0.0.0:1']\n", "c.yaml:1:5: ps: 0.0.0.0:1 is where a ps may listen but not where it is found"},
-        {"ps: [a:1, b:1]\nadvertise: [c:1]\n", "c.yaml:2:12: advertise: ps has 2 entries and advertise 1"},
+        {"ps: [a:1, b:1]\nadvertise: [c:1]\n", "c.yaml:2:12: advertise: found 2 ps and 1 advertised addresses"},
         {"ps: ['[::]:1', '[::]:1']\nadvertise: [c:1, c:1]\n", "c.yaml:2:12: advertise: entries 0 and 1 are both c:1"},
     };
     refuse_all(rows, SG_ARRAY_LEN(rows));
@@ -230,12 +230,11 @@ Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_wa
 {
     static const wrong rows[] = {
         {"slice_bytes: 100\n", "c.yaml:1:14: slice_bytes: found 100, wanted a multiple of 64, such as 64"},
-        {"slice_bytes: 2MiB\n", "c.yaml:1:14: slice_bytes: slice_bytes is 2097152 and message_bytes is 1048576, wanted "
-                                "slice_bytes at most message_bytes"},
-        {"seed: 2\nmessage_bytes: 64KiB\n", "c.yaml:2:16: message_bytes: slice_bytes is 524288"},
-        {"workers: 65\n", "c.yaml:1:10: workers: workers is 65 and max_workers is 64"},
-        {"park_ms: 5000\n",
-         "c.yaml:1:10: park_ms: park_ms is 5000 and lease_ms is 5000, wanted park_ms below lease_ms"},
+        {"slice_bytes: 2MiB\n", "c.yaml:1:14: slice_bytes: found 2097152, and message_bytes is 1048576: wanted "
+                                "slice_bytes at most message_bytes; change one of them"},
+        {"seed: 2\nmessage_bytes: 64KiB\n", "c.yaml:2:16: message_bytes: found 65536, and slice_bytes is 524288"},
+        {"workers: 65\n", "c.yaml:1:10: workers: found 65, and max_workers is 64"},
+        {"park_ms: 5000\n", "c.yaml:1:10: park_ms: found 5000, and lease_ms is 5000: wanted park_ms below lease_ms"},
         {"update: {rule: nesterov, momentum: 0}\n", "c.yaml:1:36: update.momentum: rule is nesterov and momentum is 0"},
         {"update: {rule: lars, mode: async}\n",
          "c.yaml:1:16: update.rule: rule lars or lamb needs norms of whole variables"},
@@ -249,14 +248,14 @@ Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_wa
          "c.yaml:1:43: update.clip_global_norm: clip_global_norm is not for"},
         {"update: {wire: bf16, rule: average}\n", "c.yaml:1:16: update.wire: wire is bf16 and rule is average"},
         {"update: {mode: async}\non_worker_loss: wait\n",
-         "c.yaml:2:17: on_worker_loss: on_worker_loss is wait and update.mode is async, of which no step waits for a "
-         "lost worker: set on_worker_loss to continue or abort, or update.mode to sync"},
+         "c.yaml:2:17: on_worker_loss: no step of async waits for a lost worker, as on_worker_loss: wait wants: set "
+         "on_worker_loss to continue or abort, or update.mode to sync"},
         {"on_worker_loss: wait\nupdate:\n  mode: ssp\n",
-         "c.yaml:1:17: on_worker_loss: on_worker_loss is wait and update.mode is ssp"},
+         "c.yaml:1:17: on_worker_loss: no step of ssp waits for a lost worker"},
         {"workers: 2\nupdate: {backup_workers: 2}\n",
-         "c.yaml:2:26: update.backup_workers: update.backup_workers is 2 and workers is 2, wanted "
-         "update.backup_workers below workers: change one of them"},
-        {"min_workers: 65\n", "c.yaml:1:14: min_workers: min_workers is 65 and max_workers is 64, wanted"},
+         "c.yaml:2:26: update.backup_workers: found 2, and workers is 2: wanted update.backup_workers "
+         "below workers; change one of them"},
+        {"min_workers: 65\n", "c.yaml:1:14: min_workers: found 65, and max_workers is 64: wanted"},
         {"update: {trust: 0}\n", "c.yaml:1:17: update.trust: "},
         {"update: {clip_global_norm: -1}\n", "c.yaml:1:28: update.clip_global_norm: "},
         {"update: {schedule: step}\n", "c.yaml:1:20: update.schedule: schedule is not constant and decay_steps is 0"},

@@ -18,7 +18,13 @@ def version_prints_the_version(case):
 def every_program_and_command_has_help(case):
     for args in (["--help"], ["run", "--help"], ["status", "--help"], ["set", "--help"], ["bench", "--help"],
                  ["check-config", "--help"], ["export", "--help"], ["import", "--help"], ["version", "--help"]):
-        contains(case.shardgrad(*args).out, "usage: shardgrad", f"help of {args}")
+        text = case.shardgrad(*args).out
+        contains(text, "usage: shardgrad", f"help of {args}")
+        if len(args) == 2:
+            equal(case.shardgrad("help", args[0]).out, text, "the same, asked for in another way")
+    contains(case.shardgrad("help", "nonsense", code=64).err, "unknown command 'nonsense'", "no command")
+    for command in ("status", "set", "save", "export", "import"):
+        contains(case.shardgrad(command, "--help").out, r"(?m)^  --config FILE ", f"a flag in the help of {command}")
     for program in ("shardgrad-ps", "shardgrad-worker"):
         contains(case.start(program, "--help").expect(0).out, f"usage: {program}", "help")
     for flag in ("--local", "--mode", "--ps", "--workers", "--run-dir", "--set"):

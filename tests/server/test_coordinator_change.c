@@ -95,8 +95,10 @@ Test(coordinator_change, begun_steps_close_a_checkpoint_is_cut_and_a_generation_
     complete(1);
     cr_assert_str_eq(written.mode, "sync");
     cr_assert_eq(written.n_changes, 0, "nothing was changed yet");
-    rig_failed(next, SG_ROLLED_BACK, "update.mode is async from now on");
+    rig_failed(next, SG_ROLLED_BACK, "update.mode is async from now on, as asked");
     cr_assert(rig_logged(&r, "INFO generation above=1"), "nobody is to be alarmed: %s", r.log);
+    rig_failed(rig_heartbeat(&r, workers[1]), SG_ROLLED_BACK,
+               "the job is in 2: update.mode is async from now on, as asked");
     const Shardgrad__V1__OrderRequest *order = NULL;
     for (uint32_t ps = 0; ps < 2; ps++) {
         cr_assert_eq(rig_ordered(&r, ps, BEGIN, NULL), 1);
@@ -448,7 +450,7 @@ Test(coordinator_change, a_repeat_of_the_request_gets_the_same_answer_and_anothe
 Test(coordinator_change, what_cannot_be_is_refused)
 {
     begin("update.mode=sync", "update.rule=sgd", "on_worker_loss=wait");
-    rig_failed(rig_set(&r, 7, "update.mode", "async"), SG_CONFIG, "on_worker_loss is wait");
+    rig_failed(rig_set(&r, 7, "update.mode", "async"), SG_CONFIG, "as on_worker_loss: wait wants");
     rig_failed(rig_set(&r, 7, "update.mode", "asink"), SG_CONFIG, "asink");
     rig_failed(rig_set(&r, 7, "update.rule", "average"), SG_CONFIG, "average takes values");
     rig_failed(rig_set(&r, 7, "update.rule", "adan"), SG_CONFIG, "adan");
@@ -462,7 +464,7 @@ Test(coordinator_change, what_is_said_to_be_another_is_what_was_set)
     begin("update.mode=sync", "update.rule=sgd", NULL);
     rig_set(&r, 7, "update.backup_workers", "1");
     complete(1);
-    cr_assert(rig_logged(&r, "to=\"update.backup_workers is 1 from now on\""), "%s", r.log);
+    cr_assert(rig_logged(&r, "to=\"update.backup_workers is 1 from now on, as asked\""), "%s", r.log);
     cr_assert_not(rig_logged(&r, "update.mode is"));
     end();
 }

@@ -64,6 +64,31 @@ Test(session_back, rolled_back_from_anyone_ends_what_is_under_way_and_says_hello
     sg_session_action_deinit(&hello);
 }
 
+/* What was logged last as this event. */
+static sg_log_level level_of(const char *event)
+{
+    size_t i = p.n_logs;
+    while (i > 0 && strcmp(p.logs[i - 1].event, event) != 0)
+        i--;
+    cr_assert(i > 0, "%s was not logged", event);
+    return p.logs[i - 1].level;
+}
+
+Test(session_back, one_that_somebody_asked_for_is_no_warning)
+{
+    peer_step(&p, 0);
+    sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
+    sg_session_action call = peer_take(&p, SG_SESSION_TICKET);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "the job is in generation 2 now: update.rule is adam from now on, as asked");
+    cr_assert_eq(level_of("rolled_back"), SG_LOG_INFO);
+    call = peer_take(&p, SG_SESSION_HELLO);
+    answer_hello(&call, 2, "ps:9");
+    sg_session_resume(p.session, p.now_ms, UINT64_MAX);
+    call = peer_take(&p, SG_SESSION_DECLARE);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "the job is in generation 3 now: ps 1 was lost");
+    cr_assert_eq(level_of("rolled_back"), SG_LOG_WARN);
+}
+
 Test(session_back, it_declares_again_when_it_is_told_to_and_goes_on_with_the_step_that_it_is_given)
 {
     peer_step(&p, 7);

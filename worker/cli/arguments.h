@@ -29,9 +29,11 @@ typedef struct sg_arguments_command {
 
 /* flags_help of commands that ask a running job, and of those that read or write files alone. */
 #define SG_ARGUMENTS_FLAGS_OF_A_JOB                                                                                    \
+    "  --config FILE            the same as FILE\n"                                                                    \
     "  --run-dir DIR            of the run, if it was started with it: there its ps say where they listen\n"           \
     "  --set KEY=VALUE          set a key of the cluster file, such as security.token_file=mine\n"
 #define SG_ARGUMENTS_FLAGS_OF_FILES                                                                                    \
+    "  --config FILE            the same as FILE\n"                                                                    \
     "  --set KEY=VALUE          set a key of the cluster file, such as checkpoint.dir=DIR\n"
 
 typedef struct sg_arguments {

@@ -33,6 +33,24 @@ static void print_help(FILE *out)
     fprintf(out, "\nshardgrad COMMAND --help says more. The daemons are shardgrad-ps and shardgrad-worker.\n");
 }
 
+/* The exit code; -1: there is no such command. */
+static int call(const char *name, int argc, char **argv)
+{
+    for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return commands[i].main(argc, argv);
+    return -1;
+}
+
+static int fail_unknown(const char *name)
+{
+    fprintf(stderr, "shardgrad: unknown command '%s'; the commands are", name);
+    for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
+        fprintf(stderr, "%s %s", i > 0 ? "," : "", commands[i].name);
+    fprintf(stderr, "\n");
+    return sg_status_exit_code(SG_USAGE);
+}
+
 int main(int argc, char **argv)
 {
     sg_descriptors_open_standard();
@@ -43,17 +61,13 @@ int main(int argc, char **argv)
         print_help(stderr);
         return sg_status_exit_code(SG_USAGE);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    const bool helps = strcmp(argv[1], "help") == 0;
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (helps && argc == 2)) {
         print_help(stdout);
         return sg_descriptors_end_output("shardgrad", 0);
     }
-    const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
-    for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return sg_descriptors_end_output("shardgrad", commands[i].main(argc - 1, argv + 1));
-    fprintf(stderr, "shardgrad: unknown command '%s'; the commands are", argv[1]);
-    for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
-        fprintf(stderr, "%s %s", i > 0 ? "," : "", commands[i].name);
-    fprintf(stderr, "\n");
-    return sg_status_exit_code(SG_USAGE);
+    const char *name = helps ? argv[2] : strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
+    char *help[] = {argv[1], (char[]){"--help"}, NULL};
+    const int code = helps ? call(name, 2, help) : call(name, argc - 1, argv + 1);
+    return code >= 0 ? sg_descriptors_end_output("shardgrad", code) : fail_unknown(name);
 }

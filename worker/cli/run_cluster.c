@@ -40,6 +40,7 @@ typedef struct cluster {
     size_t n_workers_alive; /* that did not end well yet */
     int signal_number;      /* the first that came; 0: none */
     uint64_t told_ms;       /* when it was told what the ps still do after the last worker; 0: never */
+    uint64_t restored;      /* iteration of the checkpoint from which it went on; 0: none */
     uint64_t tested;        /* 1 + the iteration of the newest test that was told of; 0: none */
     char ended_ps[32];      /* the first that ended well while workers still ran; "": none */
     sg_evaluations evaluations;
@@ -118,14 +119,21 @@ static void tell_restored(cluster *c, const char *who, const char *text)
     static const char event[] = "restored iteration=";
     if (strcmp(who, "ps-0") != 0 || strncmp(text, event, strlen(event)) != 0)
         return;
-    const uint64_t iteration = strtoull(text + strlen(event), NULL, 10), total = c->run->progress.total_steps;
-    sg_progress_print(&c->run->progress, "shardgrad: restored iteration %" PRIu64 " from %s", iteration,
+    c->restored = strtoull(text + strlen(event), NULL, 10);
+    sg_progress_print(&c->run->progress, "shardgrad: restored iteration %" PRIu64 " from %s", c->restored,
                       c->config->checkpoint.dir);
-    if (iteration >= total)
-        sg_progress_print(&c->run->progress,
-                          "shardgrad: nothing is left to do: iteration %" PRIu64 " of %" PRIu64 " was reached; raise "
-                          "train.epochs or train.steps to go on, or begin anew with --restore none",
-                          iteration, total);
+}
+
+/* Of a run that ended well: one that failed, because its model is another, has said what there is to do. */
+static void tell_whether_all_was_done(const cluster *c)
+{
+    const uint64_t total = c->run->progress.total_steps;
+    if (c->restored != 0 && c->restored >= total)
+        fprintf(stderr,
+                "shardgrad: nothing is left to do: iteration %" PRIu64 " of %" PRIu64
+                " was reached; raise train.epochs "
+                "or train.steps to go on, or begin anew with --restore none\n",
+                c->restored, total);
 }
 
 /* Warnings, errors, and whatever is no log line are for the user; the rest is in the run directory. The last word of a
@@ -425,6 +433,7 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
         tell_how_to_go_on(c->config);
         return code;
     }
+    tell_whether_all_was_done(c);
     sg_error why;
     const bool has_result = sg_run_directory_has_result(c->config->run_dir);
     const sg_status written = has_result ? sg_evaluations_write(&c->evaluations, c->config->run_dir, &why) : SG_OK;

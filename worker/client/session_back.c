@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/asked.h"
 #include "common/wire.h"
 #include "worker/client/session_internal.h"
 
@@ -129,7 +130,8 @@ void sg_session_roll_back(sg_session *session, uint64_t now_ms, const char *text
     if (session->failed != SG_OK || session->back == SG_SESSION_BACK_HELLO || session->back == SG_SESSION_FENCED)
         return;
     char quoted[SG_LOG_QUOTED_BYTES];
-    sg_session_log(session, SG_LOG_WARN, "rolled_back", "generation=%" PRIu64 " reason=%s", session->hello->generation,
+    sg_session_log(session, sg_is_asked(text) ? SG_LOG_INFO : SG_LOG_WARN, "rolled_back",
+                   "generation=%" PRIu64 " reason=%s", session->hello->generation,
                    sg_log_quote(text, quoted, sizeof quoted));
     begin_anew(session, now_ms, SG_ROLLED_BACK, text);
 }

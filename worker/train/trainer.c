@@ -240,8 +240,8 @@ static bool comes_back(sg_trainer *t, sg_status status)
 {
     if (status == SG_OK || !sg_client_goes_on(status) || !t->begun)
         return false;
-    if (status != SG_LATE)
-        sg_log_warn(t->options.log, status == SG_FENCED ? "fenced" : "rolled_back", "step=%" PRIu64, t->step.number);
+    if (status != SG_LATE) /* why, and whether that is trouble, the client has said */
+        sg_log_info(t->options.log, status == SG_FENCED ? "fenced" : "rolled_back", "step=%" PRIu64, t->step.number);
     forget_sent(t);
     return true;
 }
