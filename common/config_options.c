@@ -85,7 +85,7 @@ static const sg_config_option options[] = {
     {"warn_after_ms", SG_CONFIG_MS, AT(warn_after_ms), "10000", 1, DAY_MS,
      .help = "who waits longer says so in the log"},
     {"start_timeout_ms", SG_CONFIG_MS, AT(start_timeout_ms), "60000", 1, DAY_MS,
-     .help = "how long a worker or a command waits for the others at the start; a ps waits as long as it lives"},
+     .help = "how long a worker or a command waits for the others at the start, and a ps for ps 0; ps 0 waits as long as it lives"},
     {"shutdown_grace_ms", SG_CONFIG_MS, AT(shutdown_grace_ms), "2000", 1, DAY_MS,
      .help = "how long a process may take to end when told to"},
     {"linger", SG_CONFIG_BOOL, AT(linger), "false",

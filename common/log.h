@@ -1,7 +1,7 @@
 /* common/log.h - one event is one line: a level, a word, and key=value pairs.
  *
- * An sg_log is a value that is passed to whoever logs; there is no global one. The library calls its user's callback
- * or stays silent; the daemons install sg_log_file, which writes
+ * An sg_log is a value that is passed to whoever logs; there is no global one. The library calls its user's callback,
+ * or writes its warnings to standard error; the daemons install sg_log_file, which writes
  *     2026-11-29T10:15:02.123Z INFO ps-0 registered ps=1 address=127.0.0.1:4001
  * A value that holds a space, a quote or a control character is quoted by the caller through sg_log_quote. */
 #ifndef SG_COMMON_LOG_H

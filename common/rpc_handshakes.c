@@ -171,5 +171,6 @@ bool sg_rpc_handshakes_hear(const char *line)
         look_for_failing();
     if (why == NULL && (why = after(line, "Handshaking failed: ")) != NULL && is_watched(0))
         tell(why);
-    return why != NULL || after(line, "Handshake failed with fatal error") != NULL;
+    return why != NULL || after(line, "Handshake failed with fatal error") != NULL ||
+           after(line, "TlsChannelSecurityConnector::cancel_check_peer error") != NULL;
 }

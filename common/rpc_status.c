@@ -73,10 +73,30 @@ static const char *unwrap(const char *words)
     return words;
 }
 
+/* What gRPC's words mean where they are about its own trade; NULL: they will do. */
+static const char *in_plain_words(const char *words)
+{
+    static const char *const rows[][2] = {
+        {"DNS resolution failed", "the host name does not resolve"},
+        {"SETTINGS frame",
+         "who listens there says nothing: it is no shardgrad-ps, or only one side has TLS (security.ca)"},
+        {"andshake read failed",
+         "TLS did not come about: who listens there is no shardgrad-ps, or does not accept security.certificate"},
+        {"failed parsing HTTP/2", "who listens there does not answer as a shardgrad-ps does"},
+        {"http1.x server", "who listens there does not answer as a shardgrad-ps does"},
+    };
+    for (size_t i = 0; i < SG_ARRAY_LEN(rows); i++) {
+        if (strstr(words, rows[i][0]) != NULL)
+            return rows[i][1];
+    }
+    return NULL;
+}
+
 sg_status sg_rpc_status_transport(sg_error *err, sg_status code, const char *address, const char *words)
 {
-    if (strstr(words, "DNS resolution failed") != NULL)
-        return sg_error_set(err, code, "%s: the host name does not resolve", address);
+    const char *plain = in_plain_words(words);
+    if (plain != NULL)
+        return sg_error_set(err, code, "%s: %s", address, plain);
     words = unwrap(words);
     int length = (int)strcspn(words, "{[");
     while (length > 0 && strchr(" ;,:", words[length - 1]) != NULL)

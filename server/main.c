@@ -23,7 +23,8 @@
 
 static const char about[] =
     "One ps of a cluster: holds its share of the model and applies updates. ps 0 coordinates the job. It may be\n"
-    "started before the others: it waits for ps 0 up to start_timeout_ms. It ends with the job, or by SIGTERM.";
+    "started before the others: it waits for ps 0 up to start_timeout_ms, and ps 0 for all others as long as it\n"
+    "lives. It ends with the job, or by SIGTERM.";
 
 /* --- signals --- */
 

@@ -22,7 +22,7 @@
 
 static const char about[] =
     "One worker of a cluster: trains the model that the cluster file names, until the last step is done. It\n"
-    "may be started before the ps: it waits for them up to start_timeout_ms. SIGTERM makes it leave the job.";
+    "may be started before the others: it waits for them up to start_timeout_ms. SIGTERM makes it leave the job.";
 
 /* The overrides as the client wants them: "KEY=VALUE", NULL-terminated, each owned. */
 static char **build_set(const sg_config_flags *flags)

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from harness import contains, test
+from harness import contains, free_port, test
 
 PS = ("127.0.0.1:0", "127.0.0.1:0")
 
@@ -34,6 +34,16 @@ def go_back_in(case, mode):
     contains(worker.out, r"lost step=\d+ ROLLED_BACK", "the worker")
     for process in ps:
         process.expect(0)
+
+
+@test
+def the_example_of_the_readme_says_for_whom_it_waits(case):
+    port = free_port()
+    case.config(ps=(f"127.0.0.1:{port}",), warn_after_ms="200", start_timeout_ms="1000")
+    worker = minimal(case).expect(1)
+    missing = rf"ps 0 at 127\.0\.0\.1:{port}: connection refused; start shardgrad-ps --index 0"
+    contains(worker.err, rf'shardgrad: worker-0 waiting for="{missing}" waited_ms=\d+\n', "while it waits")
+    contains(worker.out, rf"gave up after \d+ ms: {missing}\n", "in the end")
 
 
 @test

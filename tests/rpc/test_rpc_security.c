@@ -147,6 +147,23 @@ Test(rpc_security, beyond_the_peers_that_are_kept_apart_refusals_are_told_now_an
     sg_rpc_refusals_destroy(refusals);
 }
 
+Test(rpc_security, what_the_error_of_a_call_says_grpc_does_not_say_too)
+{
+    cr_assert(
+        sg_rpc_handshakes_hear("TlsChannelSecurityConnector::cancel_check_peer error: UNKNOWN:Handshake timed out"));
+    cr_assert_not(sg_rpc_handshakes_hear("something else"));
+}
+
+Test(rpc_security, a_refused_peer_is_logged_as_people_write_it)
+{
+    static heard_log heard;
+    heard_log_init(&heard);
+    sg_rpc_refusals *refusals = sg_rpc_refusals_create(&heard.log);
+    sg_rpc_refusals_tell(refusals, "ipv6:%5B::1%5D:34764", ECHO, "why");
+    cr_assert_eq(heard_log_count(&heard, "peer=ipv6:[::1]:34764 "), 1, "%s", heard.text);
+    sg_rpc_refusals_destroy(refusals);
+}
+
 Test(rpc_security, a_token_does_not_leave_this_machine_in_the_clear)
 {
     sg_security *server = credentials_of(NULL, NULL, NULL, NULL);

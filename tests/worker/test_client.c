@@ -24,6 +24,11 @@ Test(client, wrong_options_are_refused_with_the_right_code)
     const char *const set[] = {"workers", NULL};
     cr_assert_eq(sg_client_open(&(sg_client_options){.coordinator = "127.0.0.1:1", .set = set}, &client, NULL),
                  SG_CONFIG);
+    const char *const wrong[] = {"workers=1", "update.lr=3", NULL};
+    sg_error err;
+    cr_assert_eq(sg_client_open(&(sg_client_options){.coordinator = "127.0.0.1:1", .set = wrong}, &client, &err),
+                 SG_CONFIG);
+    cr_assert_eq(strncmp(err.message, "set update.lr: is not a key", 27), 0, "%s", err.message);
     cr_assert_null(client);
 }
 

@@ -64,7 +64,9 @@ Test(session, a_coordinator_that_never_answers_is_unavailable_at_the_deadline)
         peer_fail(&p, &call, SG_UNAVAILABLE, "127.0.0.1:1: connection refused");
     }
     peer_expect(&p, task, SG_UNAVAILABLE);
-    cr_assert_not_null(strstr(peer_done(&p, task)->text, "127.0.0.1:1"));
+    cr_assert_not_null(strstr(peer_done(&p, task)->text, "ps 0 at 127.0.0.1:1: connection refused; start shardgrad-ps "
+                                                         "--index 0"),
+                       "%s", peer_done(&p, task)->text);
 }
 
 Test(session, who_has_to_wait_asks_at_once_and_a_timeout_says_for_whom)
@@ -115,6 +117,52 @@ Test(session, a_log_line_says_once_for_whom_and_once_for_all_that_wait_for_it)
         if (strcmp(p.logs[i].event, "waiting") == 0)
             cr_assert_eq(strncmp(p.logs[i].text, "for=\"ps 0 (ps:1) to answer\"", 27), 0, "%s", p.logs[i].text);
     }
+}
+
+static void join_with_short_patience(void)
+{
+    const sg_session_options options = {
+        .job = "job", .life = 77, .start_timeout_ms = 60000, .warn_after_ms = PEER_PARK_MS, .park_ms = PEER_PARK_MS};
+    sg_session_destroy(p.session);
+    p.session = sg_session_create(&options);
+    sg_session_join(p.session, p.now_ms, UINT64_MAX);
+    peer_drain(&p);
+}
+
+static void expect_waiting(const char *whom)
+{
+    const sg_session_action *line = &p.logs[p.n_logs - 1];
+    cr_assert_eq(strncmp(line->text, whom, strlen(whom)), 0, "%s", line->text);
+}
+
+Test(session, who_may_be_held_back_for_as_long_as_warn_after_is_not_said_to_wait_for_an_answer)
+{
+    join_with_short_patience();
+    peer_advance(&p, PEER_PARK_MS + 20);
+    cr_assert_eq(count_logs("waiting"), 0);
+    sg_session_action call = peer_take(&p, SG_SESSION_HELLO);
+    peer_fail(&p, &call, SG_WAITING, "waiting for ps 1 to register");
+    peer_advance(&p, 1000);
+    cr_assert_eq(count_logs("waiting"), 1);
+    expect_waiting("for=\"ps 1 to register\"");
+}
+
+Test(session, one_that_holds_back_longer_than_it_may_is_silent)
+{
+    join_with_short_patience();
+    peer_advance(&p, PEER_PARK_MS + 1020);
+    cr_assert_eq(count_logs("waiting"), 1);
+    expect_waiting("for=\"ps 0, the coordinator to answer\"");
+}
+
+Test(session, a_heartbeat_that_its_own_client_cancelled_is_no_trouble)
+{
+    peer_join(&p);
+    peer_advance(&p, PEER_LEASE_MS / 3);
+    sg_session_action call = peer_take(&p, SG_SESSION_HEARTBEAT);
+    peer_fail(&p, &call, SG_CANCELLED, "ps:1: /shardgrad.v1.CoordinatorService/Heartbeat was cancelled");
+    cr_assert_str_eq(p.logs[p.n_logs - 1].event, "heartbeat_refused");
+    cr_assert_eq(p.logs[p.n_logs - 1].level, SG_LOG_DEBUG);
 }
 
 Test(session, an_answer_of_the_wrong_type_or_without_sense_is_an_error_and_no_more)

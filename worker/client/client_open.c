@@ -1,5 +1,6 @@
 /* worker/client/client_open.c - a client comes and goes: its configuration, threads and session, and the hello that
  * lets it in. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,22 +11,19 @@
 #define WITHDRAW_MS  500
 #define INTERRUPT_MS 100
 
-/* Splits "KEY=VALUE" entries; *texts holds what the overrides point into. */
-static sg_status overrides_make(const char *const *set, sg_config_override **overrides, char ***texts, size_t *n,
-                                sg_error *err)
+/* Splits "KEY=VALUE" entries. */
+static sg_status overrides_make(const char *const *set, sg_config_override **overrides, size_t *n, sg_error *err)
 {
     size_t n_set = 0;
     while (set != NULL && set[n_set] != NULL)
         n_set++;
     *overrides = sg_xcalloc(n_set + 1, sizeof **overrides);
-    *texts = sg_xcalloc(n_set + 1, sizeof **texts);
     for (*n = 0; *n < n_set; (*n)++) {
-        char *text = (*texts)[*n] = sg_xstrdup(set[*n]);
-        char *equals = strchr(text, '=');
+        const char *equals = strchr(set[*n], '=');
         if (equals == NULL)
-            return sg_error_set(err, SG_CONFIG, "'%s': wanted KEY=VALUE", text);
-        *equals = '\0';
-        (*overrides)[*n] = (sg_config_override){.key = text, .value = equals + 1, .source = "set"};
+            return sg_error_set(err, SG_CONFIG, "set: found '%.80s', wanted KEY=VALUE", set[*n]);
+        char *source = sg_xprintf("set %.*s", (int)(equals - set[*n]), set[*n]);
+        (*overrides)[*n] = (sg_config_override){.key = source + strlen("set "), .value = equals + 1, .source = source};
     }
     return SG_OK;
 }
@@ -33,14 +31,12 @@ static sg_status overrides_make(const char *const *set, sg_config_override **ove
 static sg_status config_load(const sg_client_options *options, sg_config **config, sg_error *err)
 {
     sg_config_override *overrides;
-    char **texts;
     size_t n;
-    sg_status status = overrides_make(options->set, &overrides, &texts, &n, err);
+    sg_status status = overrides_make(options->set, &overrides, &n, err);
     if (status == SG_OK)
         status = sg_config_load(options->config, overrides, n, config, err);
-    for (size_t i = 0; texts[i] != NULL; i++)
-        free(texts[i]);
-    free(texts);
+    for (size_t i = 0; i < n; i++)
+        free((char *)overrides[i].source);
     free(overrides);
     return status;
 }
@@ -62,6 +58,7 @@ static void session_open(sg_client *client, const sg_client_options *options)
         .settings = options->config == NULL ? NULL : client->config,
         .start_timeout_ms = client->start_timeout_ms,
         .warn_after_ms = client->config->warn_after_ms,
+        .park_ms = client->config->park_ms,
         .connections = client->config->connections,
     });
 }
@@ -89,10 +86,20 @@ void sg_client_destroy(sg_client *client)
     free(client);
 }
 
+/* The log of who gave none: nothing waits in silence. */
+static void say_warning(void *user, sg_log_level level, const char *event, const char *fields)
+{
+    const sg_client *client = user;
+    if (level == SG_LOG_WARN)
+        fprintf(stderr, "shardgrad: worker-%" PRIu32 " %s %s\n", client->worker, event, fields);
+}
+
 static sg_status client_create(const sg_client_options *options, sg_config *take_config, sg_client **out, sg_error *err)
 {
     sg_client *client = sg_xcalloc(1, sizeof *client);
-    client->log = (sg_log){.fn = options->log, .user = options->log_user, .min_level = SG_LOG_DEBUG};
+    client->log = options->log != NULL
+                      ? (sg_log){.fn = options->log, .user = options->log_user, .min_level = SG_LOG_DEBUG}
+                      : (sg_log){.fn = say_warning, .user = client, .min_level = SG_LOG_WARN};
     client->config = take_config;
     client->coordinator = options->coordinator == NULL ? NULL : sg_xstrdup(options->coordinator);
     client->worker = options->worker;

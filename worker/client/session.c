@@ -5,6 +5,8 @@
 
 #include "worker/client/session_internal.h"
 
+#define ANSWER_LATE_MS 1000u /* longer than a peer needs to answer what it has held back */
+
 typedef struct setting_list {
     sg_session *session;
     size_t capacity;
@@ -35,6 +37,7 @@ sg_session *sg_session_create(const sg_session_options *options)
     session->data_examples = options->data_examples;
     session->start_timeout_ms = options->start_timeout_ms;
     session->warn_after_ms = options->warn_after_ms;
+    session->park_ms = options->park_ms;
     session->connections = options->connections > 1 ? options->connections : 1;
     if (options->settings != NULL)
         sg_config_each_shared(options->settings, setting_add, &(setting_list){.session = session});
@@ -263,29 +266,33 @@ void sg_session_cancel(sg_session *session, uint64_t now_ms, uint64_t number)
     sg_session_send_due(session, now_ms);
 }
 
-/* In the words of the last answer that was none; before there is one, whose answer is missing. */
-static const char *task_waits_for(sg_session *session, const sg_session_task *task)
+/* The oldest of those that this task waits for; NULL: none. */
+static const sg_session_request *request_of(const sg_session *session, const sg_session_task *task)
 {
-    if (task->waiting != NULL)
-        return task->waiting;
     const sg_session_request *request;
     TAILQ_FOREACH(request, &session->active, link)
     {
-        const sg_session_task *of = request->task;
-        if (task->kind == SG_SESSION_TASK_TICKET &&
-            (request == session->groups[task->group].asking || request == session->groups[task->group].riding))
-            of = task;
-        if (of != task)
-            continue;
-        bool coordinator = request->target == SG_SESSION_COORDINATOR;
-        const char *address =
-            sg_session_peer_of(session, request->target)->address; /* the coordinator's: after Hello */
-        snprintf(session->waits_for, sizeof session->waits_for, "waiting for ps %" PRIu32 "%s%s%s%s to answer",
-                 coordinator ? 0 : request->target, coordinator ? ", the coordinator" : "",
-                 address[0] == '\0' ? "" : " (", address, address[0] == '\0' ? "" : ")");
-        return session->waits_for;
+        const bool brings_ticket =
+            task->kind == SG_SESSION_TASK_TICKET &&
+            (request == session->groups[task->group].asking || request == session->groups[task->group].riding);
+        if (request->task == task || brings_ticket)
+            return request;
     }
-    return "no answer yet";
+    return NULL;
+}
+
+/* In the words of the last answer that was none; before there is one, whose answer is missing. */
+static const char *task_waits_for(sg_session *session, const sg_session_task *task)
+{
+    const sg_session_request *request = task->waiting == NULL ? request_of(session, task) : NULL;
+    if (request == NULL)
+        return task->waiting != NULL ? task->waiting : "no answer yet";
+    bool coordinator = request->target == SG_SESSION_COORDINATOR;
+    const char *address = sg_session_peer_of(session, request->target)->address; /* the coordinator's: after Hello */
+    snprintf(session->waits_for, sizeof session->waits_for, "waiting for ps %" PRIu32 "%s%s%s%s to answer",
+             coordinator ? 0 : request->target, coordinator ? ", the coordinator" : "", address[0] == '\0' ? "" : " (",
+             address, address[0] == '\0' ? "" : ")");
+    return session->waits_for;
 }
 
 const char *sg_session_waiting_for(sg_session *session, uint64_t number)
@@ -303,8 +310,22 @@ static bool is_warned_of(const sg_session *session, const sg_session_task *task,
            now_ms - session->warned_ms < task->warn_interval_ms;
 }
 
+/* When a task of which nothing was heard can be said to wait for its peer: until then that may hold the call back, and
+ * will say with the answer for whom. */
+static uint64_t silent_from_ms(const sg_session *session, const sg_session_task *task)
+{
+    const sg_session_request *request = task->waiting == NULL ? request_of(session, task) : NULL;
+    const uint64_t park_ms = session->hello == NULL ? session->park_ms : session->hello->park_ms;
+    return request == NULL || request->call == 0 ? 0 : request->sent_ms + park_ms + ANSWER_LATE_MS;
+}
+
 static void task_warn(sg_session *session, sg_session_task *task, uint64_t now_ms)
 {
+    const uint64_t from_ms = silent_from_ms(session, task);
+    if (now_ms < from_ms) {
+        task->warn_ms = from_ms;
+        return;
+    }
     const char *text = task_waits_for(session, task);
     char quoted[SG_LOG_QUOTED_BYTES];
     if (!is_warned_of(session, task, text, now_ms)) {

@@ -90,6 +90,7 @@ typedef struct sg_session_options {
     uint64_t data_examples;    /* in the data set, to compare; 0: unknown */
     const sg_config *settings; /* shared settings to compare in Hello; NULL: none. Read during create only */
     uint64_t start_timeout_ms, warn_after_ms;
+    uint64_t park_ms;     /* how long a peer may hold back what it answers, as far as is known before Hello */
     uint64_t connections; /* to each ps: each has calls under way of its own; 0: 1 */
 } sg_session_options;
 

@@ -5,6 +5,7 @@
  * NOT_READY nearly so, a peer that cannot be reached after a back-off. A peer that has not answered anything for a
  * lease, though asked at least twice, is lost, and the job with it. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "worker/client/session_internal.h"
 
@@ -160,6 +161,22 @@ static bool may_come_back(const sg_session *session, bool with_coordinator)
     return session->hello->recovers || (session->members == 0 && !with_coordinator);
 }
 
+/* "ps 0 at 127.0.0.1:5000: connection refused; start shardgrad-ps --index 0", of a text that begins with an address.
+ * Who has joined waits for one that was there: others see to it. */
+static const char *name_silent(sg_session *session, const sg_session_request *request, const char *text,
+                               char out[SG_ERROR_MESSAGE_BYTES])
+{
+    const char *address = sg_session_peer_of(session, request->target)->address;
+    if (strncmp(text, address, strlen(address)) != 0)
+        return text;
+    const uint32_t ps = request->target == SG_SESSION_COORDINATOR ? 0 : request->target;
+    const bool is_missing = session->hello == NULL && strstr(text, "connection refused") != NULL;
+    int n = snprintf(out, SG_ERROR_MESSAGE_BYTES, "ps %" PRIu32 " at %s", ps, text);
+    if (is_missing && n > 0 && n < SG_ERROR_MESSAGE_BYTES)
+        snprintf(out + n, (size_t)(SG_ERROR_MESSAGE_BYTES - n), "; start shardgrad-ps --index %" PRIu32, ps);
+    return out;
+}
+
 static void repeat_unheard(sg_session *session, sg_session_request *request, uint64_t now_ms, const char *text)
 {
     sg_session_peer *peer = sg_session_peer_of(session, request->target);
@@ -173,7 +190,8 @@ static void repeat_unheard(sg_session *session, sg_session_request *request, uin
     request->not_before_ms =
         now_ms + sg_session_back_off(session, BACK_OFF_FIRST_MS, BACK_OFF_MOST_MS, request->failures);
     sg_session_due(session, request->not_before_ms);
-    waiting_note(session, request, false, text);
+    char whom[SG_ERROR_MESSAGE_BYTES];
+    waiting_note(session, request, false, name_silent(session, request, text, whom));
     if (session->hello == NULL || request->method == SG_SESSION_HELLO || peer->n_unanswered < MIN_ASKED_IN_VAIN ||
         now_ms < peer->silent_since_ms + session->hello->lease_ms)
         return;

@@ -214,7 +214,7 @@ struct sg_session {
     char *job, *address;
     uint32_t worker;
     uint64_t data_examples;
-    uint64_t life, random, start_timeout_ms, warn_after_ms, connections;
+    uint64_t life, random, start_timeout_ms, warn_after_ms, park_ms, connections;
     uint32_t members; /* of the newest step that was given; 0: none was */
     Shardgrad__V1__Setting *settings;
     Shardgrad__V1__Setting **setting_list;

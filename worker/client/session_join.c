@@ -288,7 +288,8 @@ void sg_session_heartbeat_refused(sg_session *session, uint64_t now_ms, sg_sessi
         heartbeat_again(session, now_ms);
         return;
     }
-    sg_session_log(session, status == SG_STOPPED ? SG_LOG_DEBUG : SG_LOG_WARN, "heartbeat_refused",
-                   "status=%s reason=%s", sg_status_name(status), sg_log_quote(text, quoted, sizeof quoted));
+    const bool is_end = status == SG_STOPPED || status == SG_CANCELLED; /* by the client, which ends */
+    sg_session_log(session, is_end ? SG_LOG_DEBUG : SG_LOG_WARN, "heartbeat_refused", "status=%s reason=%s",
+                   sg_status_name(status), sg_log_quote(text, quoted, sizeof quoted));
     heartbeat_again(session, now_ms);
 }

@@ -78,7 +78,9 @@ typedef struct sg_client_options {
     /* Number of examples in the data set. One that differs from another worker's is refused: their epochs would not
      * agree. 0: not compared. */
     uint64_t data_examples;
-    sg_log_fn log; /* NULL: silent */
+    /* NULL: warnings, such as for whom it waits, go to standard error, a line each; a failure is in the sg_error alone.
+     * For silence, give a function that does nothing. */
+    sg_log_fn log;
     void *log_user;
     /* Asked several times a second, from any thread, while sg_client_open waits; true ends it with SG_CANCELLED. NULL:
      * never. Afterwards sg_client_interrupt does the same. */
