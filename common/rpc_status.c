@@ -82,7 +82,7 @@ static const char *in_plain_words(const char *words)
          "who listens there says nothing: it is no shardgrad-ps, or only one side has TLS (security.ca)"},
         {"andshake read failed",
          "TLS did not come about: who listens there is no shardgrad-ps, or does not accept security.certificate"},
-        {"failed parsing HTTP/2", "who listens there does not answer as a shardgrad-ps does"},
+        {"ailed parsing HTTP/2", "who listens there does not answer as a shardgrad-ps does"},
         {"http1.x server", "who listens there does not answer as a shardgrad-ps does"},
     };
     for (size_t i = 0; i < SG_ARRAY_LEN(rows); i++) {

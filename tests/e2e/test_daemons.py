@@ -41,7 +41,8 @@ def daemons_started_in_the_worst_order_wait_for_each_other_and_say_so(case):
 def a_worker_that_comes_thirty_seconds_before_the_ps_says_for_whom_it_waits(case):
     config = file_for_two(case, warn_after_ms="2000")
     worker = case.worker(config, 0)
-    worker.wait_for(r"waiting for=\"127.0.0.1:\d+: connection refused\" waited_ms=3\d{4}", timeout_s=40)
+    worker.wait_for(r"waiting for=\"ps 0 at 127.0.0.1:\d+: connection refused; start shardgrad-ps --index 0\" waited_ms=3\d{4}",
+                    timeout_s=40)
     daemons = [worker, case.ps(config, 1), case.ps(config, 0), case.worker(config, 1)]
     for daemon in daemons:
         daemon.expect(0)

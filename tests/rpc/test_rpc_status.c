@@ -20,7 +20,7 @@ Test(rpc_status, who_listens_and_is_no_ps_is_told_in_plain_words)
     expect("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:5000: Handshake read failed",
            "node1:5000: TLS did not come about: who listens there is no shardgrad-ps, or does not accept "
            "security.certificate");
-    expect("failed parsing HTTP/2", "node1:5000: who listens there does not answer as a shardgrad-ps does");
+    expect("Failed parsing HTTP/2", "node1:5000: who listens there does not answer as a shardgrad-ps does");
     expect("Trying to connect an http1.x server",
            "node1:5000: who listens there does not answer as a shardgrad-ps does");
 }

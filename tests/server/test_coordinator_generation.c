@@ -28,9 +28,9 @@ Test(coordinator_generation, a_new_life_of_a_ps_before_training_begins_the_next_
     rig_call *waits = rig_ticket(&r, workers[0], 0, 0, 0);
     cr_assert(rig_waits(waits));
     cr_assert_eq(rig_register_as(&r, 1, 555, "host:9")->status, SG_OK);
-    rig_failed(waits, SG_ROLLED_BACK, "generation 2 now (ps 1 (host:1) was started anew)");
+    rig_failed(waits, SG_ROLLED_BACK, "generation 2 now: ps 1 (host:1) was started anew");
     rig_failed(rig_heartbeat(&r, workers[0]), SG_ROLLED_BACK,
-               "generation 1 has passed, the job is in 2 (ps 1 (host:1) was started anew)");
+               "generation 1 has passed, the job is in 2: ps 1 (host:1) was started anew");
     cr_assert_eq(rig_status(&r)->generation, 2);
     const Shardgrad__V1__OrderRequest *order = NULL;
     cr_assert_eq(rig_ordered(&r, 0, BEGIN, &order), 1, "the ps that lives is told");
