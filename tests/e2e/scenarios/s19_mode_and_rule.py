@@ -71,6 +71,8 @@ def sync_becomes_async_and_sync_again_while_the_job_trains(case):
     equal((case.summary()["mode"], case.summary()["steps"]), ("sync", STEPS), "mode and steps in the end")
     log = log_of(case, "worker-0")
     equal([int(step) for step in re.findall(r"joined_again .*generation=(\d+)", log)], [2, 3, 4], "generations")
+    equal(re.findall(r" (\w+) worker-0 rolled_back generation=\d+ reason=.*, as asked\"", log), ["INFO"] * 3, "no trouble")
+    check("rolled_back" not in run.err, f"nobody is to be alarmed: {run.err}")
 
 
 @scenario
