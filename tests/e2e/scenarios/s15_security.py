@@ -111,7 +111,7 @@ def ps_that_listen_everywhere_are_called_by_what_they_advertise_by_themselves_to
     worker = case.stepper(config, 0, "steps=5", "stay=1", stdin=subprocess.PIPE)
     worker.wait_for_out("step=4 ")
     for process in ps:
-        contains(process.err, r"registered coordinator=localhost:[1-9]", "where ps 0 was called")
+        process.wait_for(r"registered coordinator=localhost:[1-9]")
     contains(case.shardgrad("status", config).out, "running", "status")
     contains(case.shardgrad("set", "update.learning_rate=0.5", config).out, "is in force from step", "set")
     worker.say_line()
