@@ -238,7 +238,7 @@ void sg_coordinator_on_heartbeat(sg_coordinator *c, uint64_t now_ms, const Shard
     if (worker != NULL && request->resting)
         worker->resting = true;
     if (left || worker != NULL)
-        sg_coordinator_members_heartbeat(c, call);
+        sg_coordinator_leases_heartbeat(c, call);
     sg_coordinator_settle(c);
 }
 
@@ -250,7 +250,7 @@ void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad
     bool left = index < c->n_workers && c->workers[index].state == SG_COORDINATOR_WORKER_LEFT;
     if (unheard) {
         if (sg_coordinator_takes(c, call, c->n_workers))
-            sg_coordinator_members_withdraw(c, request->life, call);
+            sg_coordinator_leases_withdraw(c, request->life, call);
     } else if (left || (c->stopped && index < c->n_workers)) {
         /* A repeat; or everybody is to leave, so that one need not say how far it came. */
         if (!left)
@@ -260,7 +260,7 @@ void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad
     } else {
         sg_coordinator_worker *worker = sg_coordinator_known(c, call, request->incarnation, request->generation);
         if (worker != NULL)
-            sg_coordinator_members_leave(c, worker, request, call);
+            sg_coordinator_leases_leave(c, worker, request, call);
     }
     sg_coordinator_settle(c);
 }
@@ -333,7 +333,7 @@ static void extend_leases(sg_coordinator *c)
     if (late_ms == 0)
         return;
     sg_coordinator_ps_extend(c, late_ms);
-    sg_coordinator_members_extend(c, late_ms);
+    sg_coordinator_leases_extend(c, late_ms);
     sg_coordinator_losses_extend(c, late_ms);
     sg_coordinator_generation_extend(c, late_ms);
     sg_coordinator_change_extend(c, late_ms);
@@ -347,7 +347,7 @@ static void answer_waiting(sg_coordinator *c)
     while (call != NULL) {
         sg_coordinator_parked *next = TAILQ_NEXT(call, link);
         if (c->now_ms >= call->until_ms || sg_coordinator_change_hurries(c, call)) {
-            sg_coordinator_fail(c, call->call, SG_WAITING, "%s", sg_coordinator_status_parked(c, call, text));
+            sg_coordinator_fail(c, call->call, SG_WAITING, "%s", sg_coordinator_waits_parked(c, call, text));
             sg_coordinator_unpark(c, call);
         }
         call = next;
@@ -363,12 +363,12 @@ void sg_coordinator_tick(sg_coordinator *c, uint64_t now_ms)
     sg_coordinator_ps_tick(c);
     sg_coordinator_generation_tick(c);
     if (!c->recording)
-        sg_coordinator_members_tick(c);
+        sg_coordinator_leases_tick(c);
     sg_coordinator_losses_tick(c);
     sg_coordinator_change_tick(c);
     sg_coordinator_settle(c);
     answer_waiting(c);
-    sg_coordinator_status_tick(c);
+    sg_coordinator_waits_tick(c);
 }
 
 void sg_coordinator_stop(sg_coordinator *c, uint64_t now_ms)

@@ -8,7 +8,8 @@
  *   coordinator_ps.c         registration and leases of ps
  *   coordinator_late.c       how late it hears what it is told
  *   coordinator_generation.c generations: what begins one, and how far it has come
- *   coordinator_members.c    workers: hello, heartbeat, leave, leases, fencing
+ *   coordinator_members.c    workers: hello, incarnations, fencing
+ *   coordinator_leases.c     workers: heartbeat, leases, leave
  *   coordinator_losses.c     workers whose lease ran out: excused, held back, or the end of the job
  *   coordinator_variables.c  is a declared list valid, does it fit, is it the same as the one that is known?
  *   coordinator_init.c       declare, attempts, seal, commit
@@ -25,7 +26,8 @@
  *   coordinator_hyper.c      sets of hyper-parameters
  *   coordinator_change.c     a change of mode or rule
  *   coordinator_end.c        the end, failure, and telling everybody
- *   coordinator_status.c     for whom the job waits; the status message
+ *   coordinator_waits.c      for whom the job waits
+ *   coordinator_status.c     the status message
  *
  * Every request is handled in two strokes: it changes the state or parks, and then sg_coordinator_settle looks at every
  * parked call again until nothing moves. So no event has to know who waits for it. */
@@ -166,13 +168,9 @@ uint64_t sg_coordinator_late_ms(sg_coordinator *c);
 
 void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call);
 bool sg_coordinator_members_answer_hello(sg_coordinator *c, const sg_coordinator_parked *call);
-void sg_coordinator_members_heartbeat(sg_coordinator *c, void *call);
-/* What a worker says of the newest step that it finished; the caller sees that it counts once. */
-void sg_coordinator_members_report(sg_coordinator *c, sg_coordinator_worker *worker, float loss, uint64_t examples);
-/* This life goes without having heard the answer to its hello: the lease that it would have is over. */
-void sg_coordinator_members_withdraw(sg_coordinator *c, uint64_t life, void *call);
-void sg_coordinator_members_leave(sg_coordinator *c, sg_coordinator_worker *worker,
-                                  const Shardgrad__V1__LeaveRequest *request, void *call);
+/* The incarnation of now does nothing more: it is excused from what it did not push (by group; NULL: from all that it
+ * did not finish). Its index may come again. */
+void sg_coordinator_members_fence(sg_coordinator *c, uint32_t worker, const uint64_t *pushed);
 /* Its life goes on in the generation that begins, under another incarnation, if it says hello again. */
 void sg_coordinator_members_recall(sg_coordinator *c, uint32_t worker);
 /* Said hello, did not leave, lease not run out. */
@@ -182,11 +180,21 @@ uint32_t sg_coordinator_members_n_live(const sg_coordinator *c);
 bool sg_coordinator_members_any(const sg_coordinator *c);
 /* Lets those in again who gave the generation up though no ps is lost. */
 bool sg_coordinator_members_advance(sg_coordinator *c);
-void sg_coordinator_members_tick(sg_coordinator *c);
-/* The coordinator itself was late. */
-void sg_coordinator_members_extend(sg_coordinator *c, uint64_t late_ms);
 
 sg_coordinator_life sg_coordinator_life_of(const sg_coordinator *c, uint32_t worker);
+
+/* --- coordinator_leases.c ------------------------------------------------------------------------------------- */
+
+void sg_coordinator_leases_heartbeat(sg_coordinator *c, void *call);
+/* What a worker says of the newest step that it finished; the caller sees that it counts once. */
+void sg_coordinator_leases_report(sg_coordinator *c, sg_coordinator_worker *worker, float loss, uint64_t examples);
+/* This life goes without having heard the answer to its hello: the lease that it would have is over. */
+void sg_coordinator_leases_withdraw(sg_coordinator *c, uint64_t life, void *call);
+void sg_coordinator_leases_leave(sg_coordinator *c, sg_coordinator_worker *worker,
+                                 const Shardgrad__V1__LeaveRequest *request, void *call);
+void sg_coordinator_leases_tick(sg_coordinator *c);
+/* The coordinator itself was late. */
+void sg_coordinator_leases_extend(sg_coordinator *c, uint64_t late_ms);
 
 /* --- coordinator_losses.c --------------------------------------------------------------------------------------- */
 
@@ -479,12 +487,19 @@ void sg_coordinator_end_advance(sg_coordinator *c);
 /* --- coordinator_status.c ------------------------------------------------------------------------------------- */
 
 void sg_coordinator_status_answer(sg_coordinator *c, void *call);
+
+/* --- coordinator_waits.c -------------------------------------------------------------------------------------- */
+
 /* For whom the job waits; "" for nobody. Returns out. */
-const char *sg_coordinator_status_waiting(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
+const char *sg_coordinator_waits_job(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
 /* For whom this call waits. */
-const char *sg_coordinator_status_parked(const sg_coordinator *c, const sg_coordinator_parked *call,
-                                         char out[SG_ERROR_MESSAGE_BYTES]);
-void sg_coordinator_status_tick(sg_coordinator *c);
+const char *sg_coordinator_waits_parked(const sg_coordinator *c, const sg_coordinator_parked *call,
+                                        char out[SG_ERROR_MESSAGE_BYTES]);
+/* Does the job wait for a worker of this index to join? After a recovery for those that were at it, else as long as
+ * others do not fill its place. */
+bool sg_coordinator_waits_awaits(const sg_coordinator *c, uint32_t worker);
+/* Says so in the log, at growing intervals. */
+void sg_coordinator_waits_tick(sg_coordinator *c);
 
 /* --- coordinator_evaluations.c --------------------------------------------------------------------------------------
  */

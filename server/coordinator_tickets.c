@@ -301,7 +301,7 @@ static void take_report(sg_coordinator *c, sg_coordinator_worker *worker, const 
         return;
     progress->finished = request->finished;
     worker->returned = false;
-    sg_coordinator_members_report(c, worker, request->loss, request->examples);
+    sg_coordinator_leases_report(c, worker, request->loss, request->examples);
     Shardgrad__V1__Evaluation evaluation = SHARDGRAD__V1__EVALUATION__INIT;
     evaluation.iteration = request->test_iteration;
     evaluation.examples = request->test_examples;

@@ -22,7 +22,7 @@ MUTATIONS = [
     ("coordinator: a mark lies above every iteration handed out", SAVE,
      "    uint64_t least = c->frozen > c->save.tried ? c->frozen : c->save.tried + 1;",
      "    uint64_t least = c->save.tried + 1;"),
-    ("coordinator: leases of workers run out", "server/coordinator_members.c",
+    ("coordinator: leases of workers run out", "server/coordinator_leases.c",
      "        if (silent_ms < c->config->lease_ms + (says_hello ? c->config->park_ms : 0))",
      "        if (silent_ms < c->config->lease_ms * 100000 + (says_hello ? c->config->park_ms : 0))"),
     ("coordinator: leases of ps run out", "server/coordinator_ps.c",
