@@ -135,6 +135,36 @@ Test(workload, evaluation_sees_every_test_example_and_can_be_stopped)
     job_deinit(&j);
 }
 
+/* Of the arena after steps of a worker of `size`, and after an evaluation by `testers`. */
+static void expect_no_more_memory(const char *const *sets, uint32_t size, uint32_t testers)
+{
+    job j;
+    job_init(&j, "", sets);
+    sg_workload *w = create(&j);
+    sg_tested part;
+    for (uint64_t i = 0; i < 3; i++) {
+        sg_step step = {.number = i, .size = size};
+        cr_assert_eq(sg_workload_gradient(w, &step, i + 1, NULL, NULL), SG_OK);
+    }
+    const size_t trained_bytes = sg_tape_get_stats(w->tape).capacity_bytes;
+    cr_assert_eq(sg_evaluate_part(w, testers - 1, testers, &part, NULL), SG_OK);
+    const size_t tested_bytes = sg_tape_get_stats(w->tape).capacity_bytes;
+    cr_assert_eq(tested_bytes, trained_bytes, "%s: %zu bytes after training, %zu after an evaluation", sets[0],
+                 trained_bytes, tested_bytes);
+    sg_workload_destroy(w);
+    job_deinit(&j);
+}
+
+/* A pass over all of the 50 test examples would need 20 times as much. */
+Test(workload, an_evaluation_needs_no_more_memory_than_a_step)
+{
+    expect_no_more_memory((const char *[]){"train.batch=4", "model.hidden=[2000]", NULL}, 1, 1);
+    expect_no_more_memory((const char *[]){"train.batch=8", "model.hidden=[2000]", "workers=3", NULL}, 2, 1);
+    expect_no_more_memory((const char *[]){"train.batch=8", "model.hidden=[2000]", "workers=2", NULL}, 2, 2);
+    expect_no_more_memory(
+        (const char *[]){"train.batch=4", "model.hidden=[2000]", "workers=2", "update.mode=async", NULL}, 1, 1);
+}
+
 Test(workload, the_parts_of_an_evaluation_are_every_test_example_once)
 {
     job j;

@@ -3,18 +3,34 @@
 
 #include "worker/nn/layers.h"
 
-#define ROWS_AT_ONCE 500u
+/* More at once are not faster. */
+#define MAX_ROWS ((uint64_t)500)
+
+/* Of all parts together: so many that nobody has more of them than of a batch of the training, for which there is
+ * memory. By the configuration alone, so that who evaluates a part of the same has the same in mind. */
+static uint64_t rows_at_once(const sg_config *config, uint32_t size)
+{
+    const uint64_t sharers = config->update.mode == SG_MODE_SYNC ? config->workers : 1;
+    const uint64_t own = config->train.batch / sharers + (config->train.batch % sharers != 0);
+    return own < MAX_ROWS / size ? own * size : MAX_ROWS;
+}
 
 /* The batches are kept from one time to the next: what is asked for first is then made already. */
-static sg_status open_batches(sg_workload *w, sg_error *err)
+static sg_status open_batches(sg_workload *w, uint32_t size, sg_error *err)
 {
-    sg_batches_options options = {.batch = ROWS_AT_ONCE, .seed = w->config->seed, .in_order = true};
-    return w->test_batches != NULL ? SG_OK : sg_batches_create(w->test, &options, &w->test_batches, err);
+    const sg_batches_options options = {
+        .batch = rows_at_once(w->config, size), .seed = w->config->seed, .in_order = true};
+    if (w->test_batches != NULL && w->test_rows == options.batch)
+        return SG_OK;
+    sg_batches_destroy(w->test_batches);
+    w->test_batches = NULL;
+    w->test_rows = options.batch;
+    return sg_batches_create(w->test, &options, &w->test_batches, err);
 }
 
 sg_status sg_evaluate_part(sg_workload *w, uint32_t rank, uint32_t size, sg_tested *tested, sg_error *err)
 {
-    sg_status status = open_batches(w, err);
+    sg_status status = open_batches(w, size, err);
     double loss = 0;
     *tested = (sg_tested){.of = w->test->n_examples};
     const uint64_t n_batches = status == SG_OK ? sg_batches_per_epoch(w->test_batches) : 0;

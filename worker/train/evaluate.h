@@ -13,7 +13,8 @@ SG_MUST_USE sg_status sg_evaluate_accuracy(sg_workload *workload, double *accura
 /* Whether the values with which this iteration begins are to be tested: train.test_every_steps and _epochs say so, and
  * it is neither the first nor the end. */
 bool sg_evaluate_is_due(const sg_workload *workload, uint64_t iteration);
-/* Part `rank` of `size` of the test examples: the parts of all ranks are all examples, each once. */
+/* Part `rank` of `size` of the test examples: the parts of all ranks are all examples, each once. No more of them are
+ * looked at at once than a worker has of a batch of the training, so that it needs no more memory. */
 SG_MUST_USE sg_status sg_evaluate_part(sg_workload *workload, uint32_t rank, uint32_t size, sg_tested *tested,
                                        sg_error *err);
 

@@ -19,8 +19,9 @@ typedef struct sg_workload {
     sg_dataset *train;
     sg_dataset *test; /* NULL where it was not asked for */
     sg_batches *batches;
-    sg_batches *test_batches; /* of evaluate.c; NULL: there was no need yet */
-    sg_model *model;          /* holds the initial values of config->seed when created */
+    sg_batches *test_batches; /* of evaluate.c, test_rows in each; NULL: there was no need yet */
+    uint64_t test_rows;
+    sg_model *model; /* holds the initial values of config->seed when created */
     sg_tape *tape;
     uint64_t steps_per_epoch, total_steps;
     const sg_log *log;         /* for warnings; NULL, as it is created, is silent */
