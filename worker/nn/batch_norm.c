@@ -5,6 +5,7 @@
  * proposed on the way forward, since a loss need not lead back here, and one layer may see several batches, one after
  * the other. Evaluation: the running statistics, which are constants then and stay as they are. */
 #include "worker/nn/layers.h"
+#include "worker/nn/norm_replicas.h"
 #include "worker/nn/shape.h"
 
 #define DEFAULT_EPSILON  1e-5
@@ -15,6 +16,7 @@ typedef struct batch_norm {
     sg_batch_norm_options options;
     sg_norm_shape shape;
     void *mean, *variance, *inverse; /* [channels] */
+    double n_seen;                   /* elements of each channel, over all replicas, that mean and variance are of */
 } batch_norm;
 
 static const sg_kernel_norm *kernel_of(const sg_tape *tape, const batch_norm *b)
@@ -28,7 +30,7 @@ static void propose_one(sg_tape *tape, const batch_norm *b, sg_tensor *running, 
 {
     const sg_kernel *kernel = sg_tape_kernel(tape);
     const void *before = sg_tape_proposed(running);
-    const bool has_seen = b->options.training && b->shape.images * b->shape.plane > 0;
+    const bool has_seen = b->options.training && b->n_seen > 0;
     void *mixed =
         running->needs_gradient && has_seen ? sg_tape_alloc(tape, b->shape.channels * kernel->elem_bytes) : NULL;
     if (mixed) {
@@ -41,7 +43,7 @@ static void propose_one(sg_tape *tape, const batch_norm *b, sg_tensor *running, 
 /* The variance of the batch is that of a sample: m / (m - 1) times the mean square. */
 static void propose(sg_tape *tape, const batch_norm *b)
 {
-    const double m = (double)(b->shape.images * b->shape.plane);
+    const double m = b->n_seen;
     propose_one(tape, b, b->running_mean, b->mean, 1);
     propose_one(tape, b, b->running_variance, b->variance, m > 1 ? m / (m - 1) : 1);
 }
@@ -65,9 +67,12 @@ static void batch_norm_backward(sg_tape *tape, const void *state, sg_tensor *y)
     if (dgamma)
         kernel->scaled(channels, 1, sums + channels * kernel->elem_bytes, accumulate, dgamma);
     void *dx = sg_tape_gradient(tape, b->x, &accumulate);
-    if (dx)
+    const void *all_sums = b->options.training ? sums : NULL;
+    if (dx && all_sums && b->options.replicas.add_up)
+        all_sums = sg_norm_replicas_sums(tape, &b->options.replicas, &b->shape, sums, b->n_seen);
+    if (dx && sg_tape_check(tape, NULL) == SG_OK)
         kernel_of(tape, b)->batch_backward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, y->gradient,
-                                           b->options.training ? sums : NULL, accumulate, dx);
+                                           all_sums, accumulate, dx);
 }
 
 static bool shapes_fit(const sg_tensor *x, const sg_tensor *const *ofchannel)
@@ -99,8 +104,12 @@ static bool compute(sg_tape *tape, batch_norm *b, sg_tensor *y)
     b->variance = b->options.training ? sg_tape_alloc(tape, n_bytes) : b->running_variance->value;
     if (!b->inverse || !b->mean || !b->variance || !may_read(tape, b))
         return false;
+    b->n_seen = (double)(b->shape.images * b->shape.plane);
     if (b->options.training)
         kernel_of(tape, b)->batch_statistics(&b->shape, b->x->value, b->mean, b->variance);
+    if (b->options.training && b->options.replicas.add_up &&
+        !sg_norm_replicas_combine(tape, &b->options.replicas, &b->shape, &b->mean, &b->variance, &b->n_seen))
+        return false;
     kernel->norm->inverse_deviation(b->shape.channels, b->options.epsilon, b->variance, b->inverse);
     kernel_of(tape, b)->batch_forward(&b->shape, b->x->value, b->mean, b->inverse, b->gamma->value, b->beta->value,
                                       b->options.relu, y->value);

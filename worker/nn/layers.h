@@ -48,11 +48,23 @@ sg_tensor *sg_conv2d_transpose_forward(sg_tape *tape, sg_tensor *x, sg_tensor *w
 /* Each element becomes a square of factor x factor. */
 sg_tensor *sg_upsample_nearest_forward(sg_tape *tape, sg_tensor *x, uint64_t factor);
 
+/* Several tapes, in other threads, processes or machines, that have a part of one batch each: batch_norm is then that
+ * of the whole batch. What a replica goes back from is its part of the loss: all parts together are the loss, and the
+ * gradients of variables, but for running statistics, which all replicas propose alike, the parts of a sum. */
+typedef struct sg_batch_norm_replicas {
+    /* Puts into sums[n] the sums over all replicas. It is called on the thread of the pass, by each training layer
+     * twice on the way forward and once on the way back: all replicas must make the same passes, a replica without
+     * rows, too. A failure becomes the pass's. NULL: there are no others. */
+    sg_status (*add_up)(void *user, double *sums, size_t n, sg_error *err);
+    void *user;
+} sg_batch_norm_replicas;
+
 typedef struct sg_batch_norm_options {
     double epsilon;  /* added to the variance; 0: 1e-5 */
     double momentum; /* share of a batch in the running statistics; 0: 0.1 */
     bool training;   /* false: the running statistics are used, as they are */
     bool relu;       /* the positive part of the result, fused */
+    sg_batch_norm_replicas replicas;
 } sg_batch_norm_options;
 
 /* (x - mean) / sqrt(variance + epsilon) * gamma + beta for each channel of [images, channels, height, width] or [rows,

@@ -135,6 +135,16 @@ const void *sg_tape_bring(sg_tape *tape, const void *from_host, size_t n_bytes)
     return bytes;
 }
 
+const void *sg_tape_take(sg_tape *tape, const void *elems, size_t n_bytes)
+{
+    if (!tape->device)
+        return elems;
+    void *host = sg_tape_note(tape, n_bytes);
+    if (host)
+        tape->device->wait(tape->device->download(host, elems, n_bytes));
+    return host && sg_tape_device_works(tape) ? host : NULL;
+}
+
 /* As large as any pass needed it, at once: so only the first pass makes it several times. */
 void *sg_tape_scratch(sg_tape *tape, size_t n_bytes)
 {

@@ -119,6 +119,9 @@ void *sg_tape_note(sg_tape *tape, size_t n_bytes);
 /* Bytes of the host for a kernel to read: the same, or on a device a copy of them that lives as long as the pass. They
  * must stay as they are until that is over. NULL after a failure. */
 const void *sg_tape_bring(sg_tape *tape, const void *from_host, size_t n_bytes);
+/* The way back: elements for the host to read, the same memory, or on a device a copy, for which it waits until all
+ * that was begun is done. NULL after a failure. */
+const void *sg_tape_take(sg_tape *tape, const void *elems, size_t n_bytes);
 /* Like sg_tape_alloc, until the next call of this function: for what a kernel needs while it computes. */
 void *sg_tape_scratch(sg_tape *tape, size_t n_bytes);
 
