@@ -15,6 +15,7 @@ enum { n_rows = 64, n_hidden = 16, n_values = 4 * n_hidden + 1 };
 typedef struct network {
     uint64_t n_inputs;
     double values[n_values], gradients[n_values], velocities[n_values];
+    sg_tensor *tensors[4]; /* of the pass under way */
 } network;
 
 /* Uniform in [-1, 1). */
@@ -35,22 +36,26 @@ static network network_make(const char *name, uint64_t n_inputs)
     return net;
 }
 
-/* Of x[n_rows, n_inputs]: [n_rows, 1]. A frozen network lets gradients through, and has none. */
-static sg_tensor *apply(sg_tape *tape, network *net, sg_tensor *x, bool trains)
+static void put_on_tape(sg_tape *tape, network *net)
 {
     const struct {
         uint32_t rank;
         uint64_t shape[2];
     } variables[] = {{2, {net->n_inputs, n_hidden}}, {1, {n_hidden}}, {2, {n_hidden, 1}}, {1, {1}}};
-    sg_tensor *made[4];
     double *value = net->values, *gradient = net->gradients;
     for (size_t i = 0; i < 4; i++) {
-        made[i] = sg_tape_variable(tape, value, trains ? gradient : NULL, variables[i].rank, variables[i].shape);
-        value += made[i]->n_elems;
-        gradient += made[i]->n_elems;
+        net->tensors[i] = sg_tape_variable(tape, value, gradient, variables[i].rank, variables[i].shape);
+        value += net->tensors[i]->n_elems;
+        gradient += net->tensors[i]->n_elems;
     }
-    sg_tensor *hidden = sg_dense_forward(tape, x, made[0], made[1], SG_DENSE_LINEAR);
-    return sg_dense_forward(tape, sg_leaky_relu_forward(tape, hidden, 0.2), made[2], made[3], SG_DENSE_LINEAR);
+}
+
+/* Of x[n_rows, n_inputs]: [n_rows, 1]. */
+static sg_tensor *apply(sg_tape *tape, const network *net, sg_tensor *x)
+{
+    sg_tensor *const *v = net->tensors;
+    sg_tensor *hidden = sg_leaky_relu_forward(tape, sg_dense_forward(tape, x, v[0], v[1], SG_DENSE_LINEAR), 0.2);
+    return sg_dense_forward(tape, hidden, v[2], v[3], SG_DENSE_LINEAR);
 }
 
 static sg_tensor *rows_of(sg_tape *tape, const double *rows)
@@ -58,11 +63,16 @@ static sg_tensor *rows_of(sg_tape *tape, const double *rows)
     return sg_tape_input(tape, rows, 2, (uint64_t[]){n_rows, 1});
 }
 
-/* Goes back from the loss, and one step of rmsprop. */
-static void descend(sg_tape *tape, const sg_tensor *loss, network *net, double rate)
+/* The gradients of this network alone. */
+static void go_back(sg_tape *tape, const sg_tensor *loss, network *net)
 {
     sg_error err = {0};
-    cr_assert(sg_tape_backward(tape, loss, &err) == SG_OK, "%s", err.message);
+    cr_assert(sg_tape_backward_of(tape, loss, net->tensors, 4, &err) == SG_OK, "%s", err.message);
+}
+
+/* One step of rmsprop. */
+static void descend(network *net, double rate)
+{
     for (size_t i = 0; i < n_values; i++) {
         const double g = net->gradients[i];
         net->velocities[i] = 0.99 * net->velocities[i] + 0.01 * g * g;
@@ -90,17 +100,19 @@ Test(two_groups, a_generator_and_a_discriminator_are_trained_against_each_other)
             real[row] = mean + half_width * real[row];
         const double rate = 0.005 / (1 + (double)i / 200);
 
-        sg_tape_begin(tape);
-        sg_tensor *fake = apply(tape, &generator, rows_of(tape, noise), false);
-        sg_tensor *says_of_real = apply(tape, &discriminator, rows_of(tape, real), true);
-        sg_tensor *says_of_fake = apply(tape, &discriminator, fake, true);
-        descend(tape, sg_add_forward(tape, softplus_mean(tape, says_of_real, -1), softplus_mean(tape, says_of_fake, 1)),
-                &discriminator, rate);
-
-        sg_tape_begin(tape);
-        fake = apply(tape, &generator, rows_of(tape, noise), true);
-        says_of_fake = apply(tape, &discriminator, fake, false);
-        descend(tape, softplus_mean(tape, says_of_fake, -1), &generator, rate);
+        sg_tape_begin(tape); /* one pass forwards for both */
+        put_on_tape(tape, &generator);
+        put_on_tape(tape, &discriminator);
+        sg_tensor *fake = apply(tape, &generator, rows_of(tape, noise));
+        sg_tensor *says_of_real = apply(tape, &discriminator, rows_of(tape, real));
+        sg_tensor *says_of_fake = apply(tape, &discriminator, fake);
+        sg_tensor *judged =
+            sg_add_forward(tape, softplus_mean(tape, says_of_real, -1), softplus_mean(tape, says_of_fake, 1));
+        sg_tensor *deceived = softplus_mean(tape, says_of_fake, -1);
+        go_back(tape, judged, &discriminator);
+        go_back(tape, deceived, &generator);
+        descend(&discriminator, rate);
+        descend(&generator, rate);
         for (size_t row = 0; row < n_rows && (i == 0 || i >= 1900); row++) {
             const double made = sg_tape_get(tape, fake, row);
             cr_assert(i > 0 || fabs(made - mean) > half_width, "it begins with what is wanted");
@@ -129,22 +141,23 @@ Test(two_groups, an_actor_learns_what_its_critic_values)
         fill(explored, n_rows, "explored", i);
         const double rate = 0.01 / (1 + (double)i / 500);
 
-        sg_tape_begin(tape); /* the critic: what actions near the actor's are worth */
+        sg_tape_begin(tape);
+        put_on_tape(tape, &actor);
+        put_on_tape(tape, &critic);
         sg_tensor *state = rows_of(tape, states);
-        sg_tensor *chosen = apply(tape, &actor, state, false);
+        sg_tensor *chosen = apply(tape, &actor, state);
         for (size_t row = 0; row < n_rows; row++) {
             actions[row] = sg_tape_get(tape, chosen, row) + explored[row];
             rewards[row] = -pow(actions[row] - (0.5 - states[row]), 2);
         }
+        /* The critic: what actions near the actor's are worth. The actor: towards what the critic values. */
         sg_tensor *value =
-            apply(tape, &critic, sg_concat_forward(tape, (sg_tensor *[]){state, rows_of(tape, actions)}, 2, 1), true);
-        descend(tape, sg_mean_squared_error_forward(tape, value, rows_of(tape, rewards)), &critic, rate);
-
-        sg_tape_begin(tape); /* the actor: towards what the critic values */
-        state = rows_of(tape, states);
-        chosen = apply(tape, &actor, state, true);
-        value = apply(tape, &critic, sg_concat_forward(tape, (sg_tensor *[]){state, chosen}, 2, 1), false);
-        descend(tape, sg_scale_forward(tape, sg_mean_forward(tape, value), -1), &actor, rate / 4);
+            apply(tape, &critic, sg_concat_forward(tape, (sg_tensor *[]){state, rows_of(tape, actions)}, 2, 1));
+        sg_tensor *of_chosen = apply(tape, &critic, sg_concat_forward(tape, (sg_tensor *[]){state, chosen}, 2, 1));
+        go_back(tape, sg_mean_squared_error_forward(tape, value, rows_of(tape, rewards)), &critic);
+        go_back(tape, sg_scale_forward(tape, sg_mean_forward(tape, of_chosen), -1), &actor);
+        descend(&critic, rate);
+        descend(&actor, rate / 4);
         for (size_t row = 0; row < n_rows && i >= 2900; row++)
             away += fabs(sg_tape_get(tape, chosen, row) - (0.5 - states[row])) / (100 * n_rows);
     }

@@ -62,7 +62,7 @@ void sg_tape_begin(sg_tape *tape)
     tape->scratch = NULL;
     tape->scratch_bytes = 0;
     tape->spares = NULL;
-    tape->last_step = NULL;
+    tape->first_step = tape->last_step = NULL;
     tape->last_variable = NULL;
     tape->backward_pass = 0;
     tape->had_last = false;

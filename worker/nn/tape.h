@@ -31,8 +31,8 @@
  * losses; the first overwrites what the buffers held before. A variable on the tape that no loss depends on gets zeros;
  * running statistics (sg_batch_norm_forward) get what they should become.
  * sg_tape_backward_last says of each variable when its gradient, or a part of it, is final, so that it can be sent
- * while the rest is still computed. What is trained against each other (two groups) has a pass each, in which the
- * other's variables are frozen.
+ * while the rest is still computed. What is trained against each other (two groups) goes back with
+ * sg_tape_backward_of, or has a pass each, in which the other's variables are frozen.
  *
  * Threads: one user at a time; any number of tapes. */
 #ifndef SG_WORKER_NN_TAPE_H
@@ -57,6 +57,7 @@ typedef struct sg_tensor {
     bool is_variable;
     struct sg_tensor *view_of; /* the variable whose value this is, too; NULL: none */
     uint32_t written_in;       /* number of the backward pass that wrote the gradient first; 0: none yet */
+    uint32_t chosen_in;        /* number of the last sg_tape_backward_of that wants the gradient; 0: none yet */
     size_t tag;                /* of a variable, for its maker: the tape does not look at it */
 } sg_tensor;
 
@@ -90,6 +91,11 @@ SG_MUST_USE sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_
 typedef void (*sg_tape_final_fn)(void *user, const sg_tensor *variable, size_t first, size_t n_elems);
 SG_MUST_USE sg_status sg_tape_backward_last(sg_tape *tape, const sg_tensor *loss, sg_tape_final_fn on_final, void *user,
                                             sg_error *err);
+/* With respect to these variables, which have gradients, alone: those of all others stay as they are, and work that
+ * would only lead to them is left out. For what is trained against each other: one pass forwards, then a loss and a
+ * backward pass for each group, before the values of any of them change. */
+SG_MUST_USE sg_status sg_tape_backward_of(sg_tape *tape, const sg_tensor *loss, sg_tensor *const *variables,
+                                          size_t n_variables, sg_error *err);
 /* The pass's first failure so far; SG_OK if there is none. */
 SG_MUST_USE sg_status sg_tape_check(const sg_tape *tape, sg_error *err);
 /* One element of a tensor's value; 0 if tensor is NULL. */

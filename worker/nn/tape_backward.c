@@ -18,7 +18,9 @@
 static void note_uses(sg_tape *tape, sg_tape_step *s, const sg_tape_layer *layer)
 {
     s->variables = sg_tape_note(tape, layer->n_inputs * sizeof(sg_tape_leaf *));
-    for (size_t i = 0; s->variables && i < layer->n_inputs; i++) {
+    s->inputs = sg_tape_note(tape, layer->n_inputs * sizeof(sg_tensor *));
+    for (size_t i = 0; s->variables && s->inputs && i < layer->n_inputs; i++) {
+        s->inputs[s->n_inputs++] = layer->inputs[i];
         sg_tensor *used = layer->inputs[i]->is_variable ? layer->inputs[i] : layer->inputs[i]->view_of;
         if (!used || !used->needs_gradient)
             continue;
@@ -52,7 +54,31 @@ void sg_tape_record(sg_tape *tape, const sg_tape_layer *layer)
                             .is_put_off = layer->backward_weight && layer->weight->is_variable,
                             .state = copy};
     note_uses(tape, added, layer);
+    *(tape->last_step ? &tape->last_step->later : &tape->first_step) = added;
     tape->last_step = added;
+}
+
+/* In the backward pass under way. */
+static bool is_wanted(const sg_tape *tape, const sg_tensor *tensor)
+{
+    return tensor->needs_gradient && (!tape->chooses || tensor->chosen_in == tape->backward_pass);
+}
+
+/* Wanted are these variables, and what depends on them. */
+static void choose(sg_tape *tape, sg_tensor *const *variables, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!variables[i] || !variables[i]->is_variable || !variables[i]->needs_gradient) {
+            sg_tape_fail(tape, SG_INVALID, "going back to number %zu of %zu tensors; wanted variables with gradients",
+                         i, n);
+            return;
+        }
+        variables[i]->chosen_in = tape->backward_pass;
+    }
+    for (const sg_tape_step *s = tape->first_step; s; s = s->later)
+        for (size_t i = 0; i < s->n_inputs; i++)
+            if (is_wanted(tape, s->inputs[i]))
+                s->output->chosen_in = tape->backward_pass;
 }
 
 /* Memory for the gradient of so many elements: of a tensor of this size whose step is gone back over, if there is one.
@@ -82,7 +108,7 @@ static void give_gradient_back(sg_tape *tape, sg_tensor *output)
 
 void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate)
 {
-    if (!input->needs_gradient)
+    if (!is_wanted(tape, input))
         return NULL;
     if (!input->gradient)
         input->gradient = make_gradient(tape, input->n_elems);
@@ -97,7 +123,7 @@ void *sg_tape_gradient(sg_tape *tape, sg_tensor *input, bool *accumulate)
 
 void sg_tape_pass_gradient(sg_tape *tape, sg_tensor *output, sg_tensor *input)
 {
-    if (!input->needs_gradient)
+    if (!is_wanted(tape, input))
         return;
     bool accumulate;
     if (!input->is_variable && input->written_in != tape->backward_pass) { /* nothing has come to it in this pass */
@@ -226,7 +252,8 @@ static void go_back(sg_tape *tape)
             conclude(tape, v);
 }
 
-static sg_status backward(sg_tape *tape, const sg_tensor *loss, sg_tape_listener to, sg_error *err)
+/* Whether a backward pass may begin; if so, it has. */
+static bool begin_backward(sg_tape *tape, const sg_tensor *loss)
 {
     if (!loss)
         sg_tape_fail(tape, SG_INVALID, "no loss to go back from");
@@ -235,10 +262,15 @@ static sg_status backward(sg_tape *tape, const sg_tensor *loss, sg_tape_listener
     else if (tape->had_last)
         sg_tape_fail(tape, SG_INVALID, "a backward pass after the last one; wanted sg_tape_begin before it");
     if (!loss || tape->error.code != SG_OK)
-        return sg_tape_check(tape, err);
+        return false;
     tape->backward_pass++;
-    tape->had_last = to.fn != NULL;
-    tape->listener = to;
+    tape->chooses = false;
+    tape->listener = (sg_tape_listener){0};
+    return true;
+}
+
+static sg_status backward(sg_tape *tape, const sg_tensor *loss, sg_error *err)
+{
     bool accumulate = false;
     sg_tensor *seed = (sg_tensor *)(uintptr_t)loss; /* the tape's own tensor */
     void *gradient = sg_tape_gradient(tape, seed, &accumulate);
@@ -254,11 +286,25 @@ static sg_status backward(sg_tape *tape, const sg_tensor *loss, sg_tape_listener
 
 sg_status sg_tape_backward(sg_tape *tape, const sg_tensor *loss, sg_error *err)
 {
-    return backward(tape, loss, (sg_tape_listener){0}, err);
+    return begin_backward(tape, loss) ? backward(tape, loss, err) : sg_tape_check(tape, err);
 }
 
 sg_status sg_tape_backward_last(sg_tape *tape, const sg_tensor *loss, sg_tape_final_fn on_final, void *user,
                                 sg_error *err)
 {
-    return backward(tape, loss, (sg_tape_listener){.fn = on_final, .user = user}, err);
+    if (!begin_backward(tape, loss))
+        return sg_tape_check(tape, err);
+    tape->had_last = on_final != NULL;
+    tape->listener = (sg_tape_listener){.fn = on_final, .user = user};
+    return backward(tape, loss, err);
+}
+
+sg_status sg_tape_backward_of(sg_tape *tape, const sg_tensor *loss, sg_tensor *const *variables, size_t n_variables,
+                              sg_error *err)
+{
+    if (!begin_backward(tape, loss))
+        return sg_tape_check(tape, err);
+    tape->chooses = true;
+    choose(tape, variables, n_variables);
+    return sg_tape_check(tape, NULL) == SG_OK ? backward(tape, loss, err) : sg_tape_check(tape, err);
 }

@@ -28,11 +28,13 @@ typedef struct sg_tape_reads {
 } sg_tape_reads;
 
 typedef struct sg_tape_step {
-    struct sg_tape_step *earlier;
+    struct sg_tape_step *earlier, *later;
     sg_tensor *output;
     sg_tape_backward_fn backward, backward_weight;
     bool is_put_off; /* backward_weight is */
     const void *state;
+    sg_tensor **inputs; /* [n_inputs] */
+    size_t n_inputs;
     sg_tape_leaf **variables; /* [n_variables] those among its inputs, or behind them, that have a gradient */
     size_t n_variables;
 } sg_tape_step;
@@ -62,9 +64,10 @@ struct sg_tape {
     void *conv_plans;
     void *scratch;                            /* [scratch_bytes], of this pass; NULL: none yet */
     size_t scratch_bytes, most_scratch_bytes; /* the latter: of all passes */
-    sg_tape_step *last_step;
+    sg_tape_step *first_step, *last_step;
     sg_tape_leaf *last_variable;
     uint32_t backward_pass; /* number of the backward pass under way, or of the last one since begin */
+    bool chooses;           /* that wants the gradients of chosen tensors alone */
     bool had_last;          /* that was the last one, by the user's word */
     sg_tape_reads reads;
     sg_tape_listener listener; /* of the backward pass under way */
