@@ -79,6 +79,7 @@ typedef struct sg_config {
         uint64_t epochs;                              /* 5 */
         uint64_t steps;                               /* 0: epochs decide; otherwise the job ends after so many */
         uint64_t test_every_steps, test_every_epochs; /* 0: the test set is looked at in the end alone */
+        double label_smoothing;                       /* 0: share of a label that is spread over all classes */
         sg_backend backend;                           /* auto: on what the workers compute */
     } train;
     struct {

@@ -144,6 +144,8 @@ static const sg_config_option options[] = {
      .help = "after so many steps, each time, the workers share the test set and evaluate; 0: only in the end"},
     {"train.test_every_epochs", SG_CONFIG_COUNT, AT(train.test_every_epochs), "0", 0, 1000000, .shared = true,
      .help = "the same after so many epochs"},
+    {"train.label_smoothing", SG_CONFIG_REAL, AT(train.label_smoothing), "0", .low = 0, .high = 1, .below_high = true, .shared = true,
+     .help = "of each label this share is spread evenly over all classes, in training and not in tests; 0: none"},
     {"train.backend", SG_CONFIG_CHOICE, AT(train.backend), "auto", .choices = backends,
      .help = "on what the workers compute; auto: onednn, for convolutions, where the build found it, otherwise cpu; cuda: on a GPU, where it found nvcc"},
 

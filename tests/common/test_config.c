@@ -62,6 +62,7 @@ Test(config, defaults_are_those_of_the_header)
     cr_assert_eq(config->train.epochs, 5u);
     cr_assert_eq(config->train.steps, 0u);
     cr_assert_eq(config->train.test_every_steps + config->train.test_every_epochs, 0u);
+    cr_assert_eq(config->train.label_smoothing, 0);
     cr_assert_eq(config->train.backend, SG_BACKEND_AUTO);
     cr_assert_str_eq(config->model.name, "mlp");
     cr_assert_eq(config->model.hidden.n, 2u);
@@ -127,6 +128,7 @@ Test(config, every_key_reaches_its_field)
     cr_assert_eq(config->train.steps, 20u);
     cr_assert_eq(config->train.test_every_steps, 5u);
     cr_assert_eq(config->train.test_every_epochs, 6u);
+    cr_assert_eq(config->train.label_smoothing, 0.125);
     cr_assert_eq(config->train.backend, SG_BACKEND_CUDA);
     cr_assert_eq(config->model.hidden.n, 0u);
     cr_assert_eq(config->model.layers.n, 4u);

@@ -113,6 +113,8 @@ Test(config_refused, a_number_that_is_none_or_out_of_range_is_refused)
         {"slice_bytes: 1 MiB\n", "c.yaml:1:14: slice_bytes: found '1 MiB'"},
         {"slice_bytes: 2GiB\n", "c.yaml:1:14: slice_bytes: found '2GiB'"},
         {"slice_bytes: 18014398509481985KiB\n", "c.yaml:1:14: slice_bytes: found '18014398509481985KiB'"},
+        {"train: {label_smoothing: 1}\n",
+         "c.yaml:1:26: train.label_smoothing: found '1', wanted a number from 0 to below 1"},
         {"update: {momentum: 1}\n", "c.yaml:1:20: update.momentum: found '1', wanted a number from 0 to below 1"},
         {"update: {beta1: -.1}\n", "c.yaml:1:17: update.beta1: found '-.1'"},
         {"update: {beta2: 1.0}\n", "c.yaml:1:17: update.beta2: found '1.0'"},

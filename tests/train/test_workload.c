@@ -121,6 +121,34 @@ Test(workload, more_workers_than_rows_leaves_some_without_and_with_gradients_of_
     job_deinit(&j);
 }
 
+/* Of the first batch, and of an evaluation, with the initial values. */
+static void losses(const char *smoothing, double *trained, double *tested)
+{
+    job j;
+    job_init(&j, "", (const char *[]){smoothing, NULL});
+    sg_workload *w = create(&j);
+    sg_step step = {.number = 0, .size = 1};
+    sg_tested whole;
+    cr_assert_eq(sg_workload_gradient(w, &step, 1, NULL, NULL), SG_OK);
+    cr_assert_eq(sg_evaluate_part(w, 0, 1, &whole, NULL), SG_OK);
+    *trained = (double)step.loss;
+    *tested = (double)whole.loss;
+    sg_workload_destroy(w);
+    job_deinit(&j);
+}
+
+/* The loss of training is linear in the smoothing. */
+Test(workload, labels_are_smoothed_in_training_and_not_in_tests)
+{
+    double plain, half, most, tested[3];
+    losses("train.label_smoothing=0", &plain, &tested[0]);
+    losses("train.label_smoothing=0.4", &half, &tested[1]);
+    losses("train.label_smoothing=0.8", &most, &tested[2]);
+    cr_assert(fabs(half - plain) > 1e-4, "smoothing changes nothing: %g", half);
+    cr_assert_float_eq(half, (plain + most) / 2, 1e-5);
+    cr_assert(tested[0] == tested[1] && tested[0] == tested[2], "a test is of the labels as they are");
+}
+
 Test(workload, evaluation_sees_every_test_example_and_can_be_stopped)
 {
     job j;

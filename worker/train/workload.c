@@ -254,7 +254,8 @@ sg_status sg_workload_gradient(sg_workload *w, sg_step *step, uint64_t next, con
         sg_tape_listen_to_reads(w->tape, ask_for, (void *)(uintptr_t)hooks);
     const sg_model_pass pass = {.seed = w->config->seed, .step = step->number, .first_row = batch->first_row};
     sg_tensor *logits = sg_model_forward(w->model, w->tape, batch->inputs, batch->n_rows, pass);
-    sg_tensor *mean = sg_softmax_cross_entropy_forward(w->tape, logits, batch->labels, batch->n_rows);
+    sg_tensor *mean = sg_softmax_cross_entropy_smoothed_forward(w->tape, logits, batch->labels, batch->n_rows,
+                                                                w->config->train.label_smoothing);
     sg_status status = sg_tape_check(w->tape, err);
     if (status != SG_OK)
         return status;
