@@ -131,7 +131,7 @@ SG_MUST_USE sg_status sg_config_parse(const char *text, size_t n_bytes, const ch
                                       const sg_config_override *overrides, size_t n_overrides, sg_config **config,
                                       sg_error *err);
 void sg_config_destroy(sg_config *config);
-/* For what is found wrong after loading: a message of CONFIG that begins with a key, or with one item of its list, as
+/* For what is found wrong after loading: a message of CONFIG or EXHAUSTED that begins with a key, or with one item of its list, as
  * "model.layers[2]: ...", gets the place where that was given before it, "cluster.yaml:12:9: " or "--set KEY: ". Other
  * messages stay. Returns status. */
 sg_status sg_config_locate(const sg_config *config, sg_status status, sg_error *err);

@@ -107,7 +107,9 @@ sg_status sg_config_locate(const sg_config *config, sg_status status, sg_error *
 {
     size_t item, length;
     const sg_config_option *option =
-        err != NULL && config->places != NULL && status == SG_CONFIG ? named_by(err->message, &item, &length) : NULL;
+        err != NULL && config->places != NULL && (status == SG_CONFIG || status == SG_EXHAUSTED)
+            ? named_by(err->message, &item, &length)
+            : NULL;
     if (option == NULL)
         return status;
     const entry *e = &config->places->entries[sg_config_option_index(option)];

@@ -45,11 +45,18 @@ bool sg_nearest_begins(const char *word, const char *candidate)
     return length >= MIN_BEGINS && strncmp(word, candidate, length) == 0;
 }
 
+/* One edit comes before the beginning of a word, which comes before two edits. */
+static size_t rank_of(const char *word, const char *candidate)
+{
+    const size_t edits = sg_nearest_edits(word, candidate);
+    if (edits > 1 && sg_nearest_begins(word, candidate))
+        return 3;
+    return edits != SG_NEAREST_NONE ? 2 * edits : SG_NEAREST_NONE;
+}
+
 void sg_nearest_try(sg_nearest *n, const char *candidate)
 {
-    size_t rank = sg_nearest_edits(n->word, candidate);
-    if (rank == SG_NEAREST_NONE && sg_nearest_begins(n->word, candidate))
-        rank = SG_NEAREST_MAX_EDITS + 1;
+    const size_t rank = rank_of(n->word, candidate);
     if (rank != SG_NEAREST_NONE && (n->best == NULL || rank < n->rank)) {
         n->best = candidate;
         n->rank = rank;

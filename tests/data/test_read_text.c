@@ -15,7 +15,7 @@ Test(read_text, csv_is_normalised_by_the_training_set_alone)
 {
     sg_files files = sg_files_make();
     /* mean 0 and 7, deviation 1 and none */
-    const char *train = sg_sets_write_text(&files, "-1,7,0\n1, 7.0 ,1\r\n\n", false);
+    const char *train = sg_sets_write_text(&files, "\xef\xbb\xbf-1,7,0\n1, 7.0 ,1\r\n\n", false);
     const char *test = sg_sets_write_text(&files, "3,9,1\n", true);
     sg_config *config = sg_sets_config_with("csv", train, test, ", classes: 2");
     sg_dataset *a = sg_sets_load(config), *b = sg_sets_load_test(config, a);

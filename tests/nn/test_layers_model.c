@@ -221,6 +221,8 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
         {{"dense 0"}, "model.layers[0]: 'dense 0'; wanted dense N, N from 1 to 1048576"},
         {{"dense -1"}, "model.layers[0]: 'dense -1'; wanted dense N, N from 1 to 1048576"},
         {{"relu 3"}, "model.layers[0]: 'relu 3'; wanted relu"},
+        {{"flatten dense 10"},
+         "model.layers[0]: 'flatten dense 10'; wanted flatten, and the next layer as an item of its own: [this, that]"},
         {{"max_pool 2 window 2"}, "model.layers[0]: 'max_pool 2 window 2'; wanted max_pool" POOL},
         {{"max_pool 2 stride"}, "model.layers[0]: 'max_pool 2 stride'; wanted max_pool" POOL},
         {{"flatten", "dens 10"}, "model.layers[1]: 'dens 10': there is no layer 'dens' (did you mean dense?)"},
@@ -235,7 +237,7 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
          "least one layer with weights"},
         {{"conv2d 1048576 window 1048576 padding 1048576"},
          "model.layers[0]: 'conv2d 1048576 window 1048576 padding 1048576': model: layer0.weight would have more than "
-         "1099511627776 elements; wanted fewer"},
+         "68719476736 elements; wanted fewer"},
     };
     for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {
         size_t n = 0;

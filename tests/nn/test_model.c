@@ -117,6 +117,9 @@ static void expect_config_error(sg_model_options options, const char *part)
 Test(model, a_model_that_cannot_be_is_refused)
 {
     expect_config_error((sg_model_options){.name = "cnn", .inputs = 4, .classes = 2}, "no model 'cnn'; wanted mlp");
+    expect_config_error((sg_model_options){.name = "resnet", .inputs = 4, .classes = 2}, "(did you mean resnet18?)");
+    expect_config_error((sg_model_options){.name = "lenet", .inputs = 4, .classes = 2},
+                        "model.name: lenet wants images; the data have rows of 4 features");
     expect_config_error(
         (sg_model_options){.name = "mlp", .hidden = (uint64_t[]){0}, .n_hidden = 1, .inputs = 4, .classes = 2},
         "dense0.weight would have a dimension of 0");

@@ -13,8 +13,9 @@
 
 #define READ_BYTES (1U << 20)
 /* Deflate makes at most 1032 bytes of one, so a header that promises more than this many per byte of file lies. */
-#define MAX_EXPANSION ((uint64_t)1032)
-#define FIRST_ROOM    ((size_t)64 << 10)
+#define MAX_EXPANSION   ((uint64_t)1032)
+#define FIRST_ROOM      ((size_t)64 << 10)
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 static sg_status open_failed(const char *path, int error, sg_error *err)
 {
@@ -154,6 +155,8 @@ sg_status sg_data_file_line(sg_data_file *f, char **line, sg_error *err)
         return sg_error_set(err, SG_DATA, "%s:%llu: holds a byte 0; wanted text", f->path, (unsigned long long)f->line);
     if (length > 0 && (*line)[length - 1] == '\r')
         (*line)[length - 1] = '\0';
+    if (f->line == 1 && strncmp(*line, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
+        *line += strlen(BYTE_ORDER_MARK); /* with which spreadsheets begin a file in UTF-8 */
     return SG_OK;
 }
 

@@ -321,20 +321,37 @@ static sg_status unknown(const char *text, size_t index, sg_error *err)
                         name, names);
 }
 
+static const kind *find_kind(const char *name)
+{
+    for (size_t i = 0; i < SG_ARRAY_LEN(kinds); i++)
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+    return NULL;
+}
+
+/* Whether a layer stands among the words: several were written into one item. */
+static bool names_layer(const char *words)
+{
+    char word[32];
+    while (sg_layer_text_word(&words, word, sizeof word))
+        if (find_kind(word) != NULL)
+            return true;
+    return false;
+}
+
 static sg_status read_layer(const char *text, size_t index, layer *l, sg_error *err)
 {
     char name[32];
     const char *rest = text;
     const bool named = sg_layer_text_word(&rest, name, sizeof name);
     l->place = index;
-    for (size_t i = 0; named && i < SG_ARRAY_LEN(kinds); i++)
-        if (strcmp(kinds[i].name, name) == 0)
-            l->kind = &kinds[i];
+    l->kind = named ? find_kind(name) : NULL;
     if (!l->kind)
         return unknown(text, index, err);
     if (sg_layer_text_read(rest, &l->kind->told, &l->told) && (l->kind->extend != extend_pool || is_window(&l->told)))
         return SG_OK;
-    return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s'; wanted %s", index, text, l->kind->form);
+    return sg_error_set(err, SG_CONFIG, "model.layers[%zu]: '%.60s'; wanted %s%s", index, text, l->kind->form,
+                        names_layer(rest) ? ", and the next layer as an item of its own: [this, that]" : "");
 }
 
 sg_status sg_layers_check(const sg_model_options *options, sg_error *err)

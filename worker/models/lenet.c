@@ -34,6 +34,9 @@ static sg_tensor *forward(sg_model *model, sg_tape *tape, sg_tensor *x)
 
 sg_status sg_lenet_create(const sg_model_options *options, sg_model *model, sg_error *err)
 {
+    if (options->height == 0)
+        return sg_error_set(err, SG_CONFIG, "model.name: lenet wants images; the data have rows of %llu features",
+                            (unsigned long long)options->inputs);
     if (options->height < POOLED || options->width < POOLED)
         return sg_error_set(err, SG_CONFIG,
                             "model.name: lenet wants images of at least %u x %u pixels; those of the data have %llu x "

@@ -11,7 +11,7 @@
 #include "worker/nn/layers.h"
 
 #define MAX_WIDTH ((uint64_t)1 << 24) /* of any dimension of a variable: more is taken for a mistake */
-#define MAX_ELEMS ((uint64_t)1 << 40)
+#define MAX_ELEMS ((uint64_t)1 << 36) /* of one variable: 256 GiB */
 
 static const struct {
     const char *name;

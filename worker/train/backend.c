@@ -54,7 +54,7 @@ sg_status sg_backend_choose(sg_workload *w, uint32_t worker, sg_error *err)
     const sg_kernel *kernel;
     sg_status status = find(w->config, worker, &kernel, err);
     if (status != SG_OK)
-        return status;
+        return sg_config_locate(w->config, status, err);
     if (kernel != sg_tape_kernel(w->tape)) {
         sg_tape_destroy(w->tape);
         w->tape = sg_tape_create(kernel);
