@@ -131,9 +131,9 @@ SG_MUST_USE sg_status sg_config_parse(const char *text, size_t n_bytes, const ch
                                       const sg_config_override *overrides, size_t n_overrides, sg_config **config,
                                       sg_error *err);
 void sg_config_destroy(sg_config *config);
-/* For what is found wrong after loading: a message of CONFIG or EXHAUSTED that begins with a key, or with one item of its list, as
- * "model.layers[2]: ...", gets the place where that was given before it, "cluster.yaml:12:9: " or "--set KEY: ". Other
- * messages stay. Returns status. */
+/* For what is found wrong after loading: a message of CONFIG or EXHAUSTED that begins with a key, or with one item of
+ * its list, as "model.layers[2]: ...", gets the place where that was given before it, "cluster.yaml:12:9: " or "--set
+ * KEY: ". Other messages stay. Returns status. */
 sg_status sg_config_locate(const sg_config *config, sg_status status, sg_error *err);
 /* Destroyed by sg_config_destroy, and independent of `from`; who gave the values is not copied. */
 sg_config *sg_config_copy(const sg_config *from);

@@ -14,8 +14,8 @@ size_t sg_nearest_edits(const char *word, const char *candidate);
 /* Whether word, of at least 3 letters, is the beginning of the candidate. */
 bool sg_nearest_begins(const char *word, const char *candidate);
 
-/* The best of several candidates, and the first of those: the nearest by edits, but one that begins so rather than one of
- * two edits. Filled in with the word alone, then tried with each. */
+/* The best of several candidates, and the first of those: the nearest by edits, but one that begins so rather than one
+ * of two edits. Filled in with the word alone, then tried with each. */
 typedef struct sg_nearest {
     const char *word;
     const char *best; /* NULL: none is near */

@@ -36,8 +36,8 @@ SG_MUST_USE sg_status sg_data_file_read_exactly(sg_data_file *file, const char *
 /* Most bytes that the file may hold when it is unpacked. */
 uint64_t sg_data_file_most_bytes(const sg_data_file *file);
 
-/* The next line, without its end (LF or CR LF) and a byte order mark before the first, NUL-terminated and without another NUL, to be written to at will; valid
- * until the next call. NULL: the file is over. */
+/* The next line, without its end (LF or CR LF) and a byte order mark before the first, NUL-terminated and without
+ * another NUL, to be written to at will; valid until the next call. NULL: the file is over. */
 SG_MUST_USE sg_status sg_data_file_line(sg_data_file *file, char **line, sg_error *err);
 
 /* Looks for a file, of which no more is read than tells whether it is compressed. *n_bytes: what it holds;
