@@ -406,6 +406,7 @@ static sg_status extend(const sg_model_options *options, const place *at, layer 
     sg_status status = read_layer(text, at->index, l, err);
     if (status != SG_OK)
         return status;
+    SG_ASSERT(l->kind != NULL);
     if (l->kind->extend != NULL)
         status = l->kind->extend(at, l, x, &fits, err);
     if (status != SG_OK)
