@@ -126,7 +126,7 @@ static const sg_config_option options[] = {
     {"update.warmup_steps", SG_CONFIG_COUNT, AT(update.warmup_steps), "0", 0, UINT32_MAX, .shared = true, .changes = true,
      .help = "steps over which the learning rate grows to its full value"},
     {"update.decay_steps", SG_CONFIG_COUNT, AT(update.decay_steps), "0", 0, UINT32_MAX, .shared = true, .changes = true,
-     .help = "step: it falls every so many; cosine: it is zero after so many"},
+     .help = "counted from the end of the warm-up; step: it falls every so many; cosine: it is zero after so many"},
     {"update.decay_factor", SG_CONFIG_REAL, AT(update.decay_factor), "0.1", .low = 0, .high = 1, .above_low = true, .shared = true, .changes = true,
      .help = "step: it is multiplied by this each time"},
     {"update.non_finite", SG_CONFIG_CHOICE, AT(update.non_finite), "skip", .choices = non_finites, .shared = true,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/checkpoint.h"
+#include "worker/cli/checkpoints.h"
 
 static char dir[64];
 static sg_config *config;
@@ -41,6 +42,20 @@ static void record(uint64_t generation)
     sg_checkpoint_record what = {.generation = generation, .life = 7};
     cr_assert_eq(sg_checkpoint_record_create(folder, &what, &err), SG_OK, "%s", err.message);
     sg_checkpoint_close(folder);
+}
+
+static void make_checkpoint(void)
+{
+    sg_checkpoint *folder;
+    sg_checkpoint_set set;
+    sg_model *model;
+    sg_error err = {0};
+    const sg_model_options options = {.name = "mlp", .inputs = 4, .classes = 2};
+    cr_assert_eq(sg_model_create(&options, &model, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_checkpoint_open(&sg_disk_posix, dir, "x", 5, &folder, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_checkpoints_import(folder, config, model, false, &set, &err), SG_OK, "%s", err.message);
+    sg_checkpoint_close(folder);
+    sg_model_destroy(model);
 }
 
 static void expect_latest(const sg_restart *restart)
@@ -94,4 +109,14 @@ Test(restart, where_the_records_cannot_be_read_nothing_is_thrown_away)
     fclose(marker);
     free(path);
     expect_latest(&restart);
+}
+
+Test(restart, a_job_that_was_stopped_goes_on_only_where_there_is_a_checkpoint)
+{
+    load("latest", dir);
+    cr_assert_not(sg_restart_has_checkpoint(config), "the folder is empty");
+    record(1);
+    cr_assert_not(sg_restart_has_checkpoint(config), "it has begun, and made none yet");
+    make_checkpoint();
+    cr_assert(sg_restart_has_checkpoint(config));
 }

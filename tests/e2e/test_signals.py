@@ -210,6 +210,7 @@ def a_run_that_is_stopped_and_started_again_trains_what_an_undisturbed_one_does(
         wait_until(lambda: glob.glob(f"{case.dir}/{name}-sets/step-000000000[1-9]00-g1/manifest.json"), "a checkpoint")
         run.end_within(60, number, code)
         ended(pids, 60)
+        check(number == signal.SIGKILL or f"goes on from the newest checkpoint in {case.dir}/{name}-sets" in run.err, run.err)
         check(not os.path.exists(f"{case.dir}/{name}/summary.json"), f"{name} had not ended by itself")
         again = case.train(config, run=name)
         equal(again["parameters_sha256"], undisturbed, f"parameters_sha256 of a run that was {name}")

@@ -68,7 +68,7 @@ static sg_status print_list(const sg_checkpoint *folder, bool verified, sg_error
         n_damaged += found[i].state == SG_CHECKPOINT_DAMAGED;
     }
     free(found);
-    if (!verified)
+    if (!verified && n > 0)
         printf("complete: the values themselves were not read; --verify does\n");
     if (verified && n_damaged > 0)
         return sg_error_set(err, SG_DATA, "%zu of %zu checkpoints in %s are damaged: put back a copy of them",

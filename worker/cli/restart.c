@@ -35,3 +35,14 @@ const char *const *sg_restart_words(const sg_restart *restart)
     const bool is_known = find_generation(config->checkpoint.dir, &generation);
     return is_known && generation <= restart->generation ? NULL : words;
 }
+
+bool sg_restart_has_checkpoint(const sg_config *config)
+{
+    sg_checkpoint *folder;
+    if (sg_checkpoint_open_existing(&sg_disk_posix, config->checkpoint.dir, &folder, NULL) != SG_OK)
+        return false;
+    sg_checkpoint_set newest = {0};
+    const sg_status status = sg_checkpoint_find_newest(folder, &newest, NULL, NULL, NULL);
+    sg_checkpoint_close(folder);
+    return status == SG_OK && newest.generation != 0;
+}

@@ -22,4 +22,8 @@ void sg_restart_init(sg_restart *restart, const sg_config *config);
 /* Words to be put behind the command line of a process that is started anew, up to a NULL; NULL: none. */
 const char *const *sg_restart_words(const sg_restart *restart);
 
+/* Whether checkpoint.dir, which is set, holds a checkpoint that the job can go on from. False, too, where it cannot be
+ * looked at. */
+bool sg_restart_has_checkpoint(const sg_config *config);
+
 #endif

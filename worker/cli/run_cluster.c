@@ -409,12 +409,15 @@ static int find_failure(const cluster *c, sg_status start_status, sg_error *err)
 
 static void tell_how_to_go_on(const sg_config *config)
 {
-    if (config->checkpoint.dir[0] != '\0')
+    if (config->checkpoint.dir[0] == '\0')
+        fprintf(stderr, "shardgrad: stopped before the end, and nothing is kept: checkpoint.dir is not set\n");
+    else if (sg_restart_has_checkpoint(config))
         fprintf(stderr,
                 "shardgrad: stopped before the end; the same command goes on from the newest checkpoint in %s\n",
                 config->checkpoint.dir);
     else
-        fprintf(stderr, "shardgrad: stopped before the end, and nothing is kept: checkpoint.dir is not set\n");
+        fprintf(stderr, "shardgrad: stopped before the first checkpoint in %s was made; the same command begins anew\n",
+                config->checkpoint.dir);
 }
 
 /* Says how it ended; returns the exit code. */

@@ -37,7 +37,7 @@ static void print(const Shardgrad__V1__SetResponse *response)
             printf(" from step %" PRIu64, response->steps[group]);
     }
     printf(" (set 1 is what the job began with%s)\n",
-           response->generation == 0 ? "; the next checkpoint stores it" : "");
+           response->generation == 0 ? "; a checkpoint stores it, until then ps 0 alone has it" : "");
 }
 
 static void tell(const char *text)
