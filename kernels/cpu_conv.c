@@ -22,6 +22,22 @@ static size_t terms_of(const sg_conv_shape *s)
     return s->channels / s->groups * s->kernel_height * s->kernel_width;
 }
 
+/* Elements that are copied at once, whatever the row's width: so a buffer goes on for so many elements behind its end.
+ */
+#define WIDE ((size_t)16)
+
+/* Windows that move on by an element, of more than one: their rows are taken from a copy of the channel with its
+ * padding, so that all are whole and as wide as the output's. */
+static bool is_padded(const sg_conv_shape *s)
+{
+    return s->stride == 1 && s->kernel_height * s->kernel_width > 1;
+}
+
+static size_t padded_width(const sg_conv_shape *s)
+{
+    return s->width + 2 * s->padding;
+}
+
 /* Rows of the output that are made at once. */
 static size_t block_rows(const sg_conv_shape *s)
 {
@@ -32,9 +48,17 @@ static size_t block_rows(const sg_conv_shape *s)
     return n < all ? n : all;
 }
 
+/* Columns and result. */
+static size_t product_elems(const sg_conv_shape *s)
+{
+    return block_rows(s) * s->out_width * (terms_of(s) + s->outputs / s->groups) + WIDE;
+}
+
 static size_t scratch_elems(const sg_conv_shape *s)
 {
-    return block_rows(s) * s->out_width * (terms_of(s) + s->outputs / s->groups);
+    const size_t rows = block_rows(s), images = rows / s->out_height + 2; /* that a block may reach into */
+    const size_t padded = (rows + images * (s->kernel_height - 1)) * padded_width(s) + WIDE;
+    return product_elems(s) + (is_padded(s) ? padded : 0);
 }
 
 /* A row of columns: one element of the windows of one channel, for all positions of a block. */
@@ -98,16 +122,6 @@ static bool is_run(const sg_conv_shape *s)
     return s->stride == 1 && s->out_width == s->width;
 }
 
-SG_ISA_INLINE void clear_margins(const term *t, size_t rows, size_t width, float *to)
-{
-    for (size_t r = 0; r < rows && t->hi - t->lo < width; r++, to += width) {
-        for (size_t i = 0; i < t->lo; i++)
-            to[i] = 0;
-        for (size_t i = t->hi; i < width; i++)
-            to[i] = 0;
-    }
-}
-
 SG_ISA_INLINE void unfold_segment(const sg_conv_shape *s, const term *t, segment g, const float *x, float *to)
 {
     const size_t width = s->out_width, all = g.n;
@@ -120,18 +134,27 @@ SG_ISA_INLINE void unfold_segment(const sg_conv_shape *s, const term *t, segment
     if (g.n == 0)
         return;
     const float *from = x + source_of(s, t, &g);
-    if (is_run(s))
-        memcpy(to + t->lo, from, ((g.n - 1) * width + t->hi - t->lo) * sizeof(float));
-    clear_margins(t, g.n, width, to);
-    if (is_run(s))
+    if (is_run(s)) { /* windows are elements, so that there are no margins */
+        memcpy(to, from, g.n * width * sizeof(float));
         return;
-    if (s->stride == 1) {
-        for (size_t r = 0; r < g.n; r++)
-            sg_cpu_copy(t->hi - t->lo, from + r * s->width, to + r * width + t->lo);
-    } else {
-        for (size_t r = 0; r < g.n; r++)
-            for (size_t i = 0; i < t->hi - t->lo; i++)
-                to[r * width + t->lo + i] = from[(r * s->width + i) * s->stride];
+    }
+    for (size_t r = 0; r < g.n; r++, from += s->stride * s->width, to += width) {
+        for (size_t i = 0; i < t->lo; i++)
+            to[i] = 0;
+        for (size_t i = 0; i < t->hi - t->lo; i++)
+            to[t->lo + i] = from[i * s->stride];
+        for (size_t i = t->hi; i < width; i++)
+            to[i] = 0;
+    }
+}
+
+SG_ISA_INLINE void clear_margins(const term *t, size_t rows, size_t width, float *to)
+{
+    for (size_t r = 0; r < rows && t->hi - t->lo < width; r++, to += width) {
+        for (size_t i = 0; i < t->lo; i++)
+            to[i] = 0;
+        for (size_t i = t->hi; i < width; i++)
+            to[i] = 0;
     }
 }
 
@@ -154,7 +177,7 @@ SG_ISA_INLINE void fold_segment(const sg_conv_shape *s, const term *t, segment g
     }
 }
 
-SG_ISA_INLINE void unfold(const sg_conv_shape *s, const block *b, const float *x, float *columns)
+SG_ISA_INLINE void unfold_terms(const sg_conv_shape *s, const block *b, const float *x, float *columns)
 {
     for (size_t i = 0; i < terms_of(s); i++) {
         const term t = term_of(s, b, i);
@@ -177,6 +200,60 @@ SG_ISA_INLINE void fold(const sg_conv_shape *s, const block *b, float *columns, 
             done += g.n;
         }
         columns += b->n * s->out_width;
+    }
+}
+
+/* The rows of a channel that a block's windows cover, with their padding, image after image. */
+SG_ISA_INLINE void pad_channel(const sg_conv_shape *s, const block *b, size_t channel, const float *x,
+                               float *restrict padded)
+{
+    const size_t width = padded_width(s), padding = s->padding;
+    for (size_t done = 0; done < b->n;) {
+        const segment g = segment_at(s, b, done);
+        const float *plane = x + (g.image * s->channels + channel) * s->height * s->width;
+        for (size_t r = g.first; r < g.first + g.n + s->kernel_height - 1; r++, padded += width) {
+            memset(padded, 0, width * sizeof(float));
+            if (r >= padding && r - padding < s->height)
+                sg_cpu_copy(s->width, plane + (r - padding) * s->width, padded + padding);
+        }
+        done += g.n;
+    }
+}
+
+/* n elements and what is behind them: the row behind is written later. */
+SG_ISA_INLINE void copy_wide(size_t n, const float *restrict from, float *restrict to)
+{
+    for (size_t i = 0; i < n; i += WIDE)
+        __builtin_memcpy(to + i, from + i, WIDE * sizeof(float));
+}
+
+/* The term (ky, kx) of a padded channel. */
+SG_ISA_INLINE void unfold_padded(const sg_conv_shape *s, const block *b, const float *from, float *to)
+{
+    const size_t width = padded_width(s);
+    for (size_t done = 0; done < b->n;) {
+        const segment g = segment_at(s, b, done);
+        for (size_t r = 0; r < g.n; r++, from += width, to += s->out_width)
+            copy_wide(s->out_width, from, to);
+        from += (s->kernel_height - 1) * width;
+        done += g.n;
+    }
+}
+
+/* Writes behind the columns, too: WIDE elements at most. */
+SG_ISA_INLINE void unfold(const sg_conv_shape *s, const block *b, const float *x, float *columns)
+{
+    if (!is_padded(s)) {
+        unfold_terms(s, b, x, columns);
+        return;
+    }
+    float *padded = columns + product_elems(s);
+    const size_t n_channels = s->channels / s->groups;
+    for (size_t c = 0; c < n_channels; c++) {
+        pad_channel(s, b, b->group * n_channels + c, x, padded);
+        for (size_t ky = 0; ky < s->kernel_height; ky++)
+            for (size_t kx = 0; kx < s->kernel_width; kx++, columns += b->n * s->out_width)
+                unfold_padded(s, b, padded + ky * padded_width(s) + kx, columns);
     }
 }
 
@@ -259,8 +336,8 @@ SG_ISA_INLINE void backward_weight_loop(sg_cpu_multiply_fn *multiply, const sg_c
     for (block b = {0}; next_block(s, &b);) {
         const size_t n = b.n * s->out_width;
         float *result = columns + n_terms * n;
+        unfold(s, &b, x, columns); /* first: it writes behind them, too */
         move_result(s, &b, false, NULL, result, (float *)(uintptr_t)dy);
-        unfold(s, &b, x, columns);
         multiply(outputs, n_terms, n, (sg_cpu_operand){false, result, n}, (sg_cpu_operand){true, columns, n}, true,
                  dweight + b.group * outputs * n_terms, n_terms);
     }

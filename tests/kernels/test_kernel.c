@@ -112,7 +112,8 @@ Test(kernel, blocks_of_rows_have_the_bits_of_the_whole_product)
 /* Two threads divide a product by its sizes alone, and by no chance of which of them is first. */
 static void check_threads(const sg_kernel *kernel)
 {
-    static const size_t sizes[][3] = {{1, 50, 500}, {128, 512, 784}, {784, 512, 128}, {50, 500, 392}, {20, 25, 1456}};
+    static const size_t sizes[][3] = {{1, 50, 500},   {128, 512, 784}, {784, 512, 128},
+                                      {50, 500, 392}, {20, 25, 1456},  {6, 1100, 50}};
     for (size_t i = 0; i < SG_ARRAY_LEN(sizes); i++) {
         const size_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
         sg_array a = sg_array_make("a", m * k, 1), b = sg_array_make("b", k * n, 1);
