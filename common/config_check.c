@@ -138,6 +138,24 @@ static sg_status check_addresses(const check *in)
                            config->ps.n, config->advertise.n);
 }
 
+/* Beyond contribution_bytes the slice that all wait for is let in and every other push refused and sent again: with
+ * room for less than two slices that would be every push, and training would crawl. */
+static sg_status check_room(const check *in)
+{
+    const sg_config *config = in->config;
+    if (config->contribution_bytes / 2 >= config->slice_bytes)
+        return SG_OK;
+    const char *key = later(in, "contribution_bytes", "slice_bytes");
+    const bool is_room = strcmp(key, "contribution_bytes") == 0;
+    return sg_config_fault(place_of_key(in, key), key, in->err,
+                           "found %" PRIu64 ", and %s is %" PRIu64
+                           ": wanted room for two slices, or nearly every push would be refused and sent again; set "
+                           "contribution_bytes to at least %" PRIu64 ", or slice_bytes lower",
+                           is_room ? config->contribution_bytes : config->slice_bytes,
+                           is_room ? "slice_bytes" : "contribution_bytes",
+                           is_room ? config->slice_bytes : config->contribution_bytes, 2 * config->slice_bytes);
+}
+
 static sg_status check_sizes(const check *in)
 {
     const sg_config *config = in->config;
@@ -147,6 +165,8 @@ static sg_status check_sizes(const check *in)
                                config->slice_bytes / 64 * 64);
     sg_status status =
         check_order(in, "slice_bytes", config->slice_bytes, "message_bytes", config->message_bytes, false);
+    if (status == SG_OK)
+        status = check_room(in);
     if (status == SG_OK)
         status = check_order(in, "workers", config->workers, "max_workers", config->max_workers, false);
     if (status == SG_OK)

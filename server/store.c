@@ -299,6 +299,7 @@ void sg_store_report(sg_store *store, Shardgrad__V1__PsReport *report)
     report->pushes = atomic_load(&store->n_pushed);
     report->pulls = atomic_load(&store->n_pulled);
     report->non_finite = atomic_load(&store->n_non_finite);
+    report->empty = atomic_load(&store->n_empty);
     pthread_mutex_lock(&store->pulls_mutex);
     report->parked = store->parked.n_calls;
     pthread_mutex_unlock(&store->pulls_mutex);

@@ -61,6 +61,8 @@ void sg_store_begin_close(sg_store *store, sg_store_slice *slice, const sg_store
 {
     take_parts(store, slice, part, c);
     slice->shares = c->n_parts == 0;
+    if (slice->shares)
+        atomic_fetch_add_explicit(&store->n_empty, 1, memory_order_relaxed);
     uint64_t mark = c->n_parts > 0 ? c->parts[0].mark : sg_round_mark(&slice->round);
     c->hyper_number = c->n_parts > 0 ? c->parts[0].hyper : sg_round_hyper(&slice->round);
     if (mark > slice->mark || slice->cut)

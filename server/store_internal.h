@@ -207,7 +207,7 @@ struct sg_store {
     } watch;
     pthread_mutex_t non_finite_mutex;
     sg_log_pace non_finite_pace; /* guarded by it */
-    _Atomic uint64_t n_pushed, n_pulled, n_non_finite;
+    _Atomic uint64_t n_pushed, n_pulled, n_non_finite, n_empty;
     _Atomic uint64_t staleness[SG_STORE_N_STALENESS];
     /* Another number when somebody who was let in may not be any more; changed under `lock`. A contribution that is
      * counted under its slice's mutex compares it with what it was when its push was let in. */

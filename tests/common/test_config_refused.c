@@ -235,6 +235,11 @@ Test(config_refused, keys_that_do_not_go_together_are_refused_where_the_fault_wa
         {"slice_bytes: 2MiB\n", "c.yaml:1:14: slice_bytes: found 2097152, and message_bytes is 1048576: wanted "
                                 "slice_bytes at most message_bytes; change one of them"},
         {"seed: 2\nmessage_bytes: 64KiB\n", "c.yaml:2:16: message_bytes: found 65536, and slice_bytes is 524288"},
+        {"contribution_bytes: 64\n",
+         "c.yaml:1:21: contribution_bytes: found 64, and slice_bytes is 524288: wanted room for two slices, or nearly "
+         "every push would be refused and sent again; set contribution_bytes to at least 1048576"},
+        {"slice_bytes: 128\ncontribution_bytes: 255\n", "c.yaml:2:21: contribution_bytes: found 255, and slice_bytes"},
+        {"contribution_bytes: 1MiB\nslice_bytes: 524352\n", "c.yaml:1:21: contribution_bytes: found 1048576"},
         {"workers: 65\n", "c.yaml:1:10: workers: found 65, and max_workers is 64"},
         {"park_ms: 5000\n", "c.yaml:1:10: park_ms: found 5000, and lease_ms is 5000: wanted park_ms below lease_ms"},
         {"update: {rule: nesterov, momentum: 0}\n", "c.yaml:1:36: update.momentum: rule is nesterov and momentum is 0"},

@@ -293,6 +293,10 @@ Test(store, a_step_that_everyone_is_excused_from_shares_the_values_and_counts)
     weight_expect(&f, 2, 5.0f);
     fixture_push_ok(&f, 2, 2, 0x4, weight_ones, 4);
     weight_expect(&f, 3, 4.0f);
+    Shardgrad__V1__PsReport report;
+    sg_store_report(f.store, &report);
+    cr_assert_eq(report.empty, 2, "steps 0 and 1; somebody pushed to step 2");
+    sg_store_report_deinit(&report);
     fixture_stop(&f);
 }
 

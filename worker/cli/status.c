@@ -111,6 +111,17 @@ static void print_evaluation(const Shardgrad__V1__Evaluation *evaluation)
            evaluation->examples > 0 ? (double)evaluation->correct / (double)evaluation->examples : 0);
 }
 
+/* Slices whose step closed though nobody had pushed: their values stayed as they were. */
+static void print_empty(const Shardgrad__V1__StatusResponse *response)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < response->n_ps; i++)
+        n += response->ps[i]->report != NULL ? response->ps[i]->report->empty : 0;
+    if (n > 0)
+        printf("steps without a contribution: %" PRIu64 " of single slices, since all workers had gone or were late\n",
+               n);
+}
+
 static void print_status(const Shardgrad__V1__StatusResponse *response)
 {
     printf("job %s: %s, %s, generation %" PRIu64 ", rule %s, hyper-parameter set %" PRIu64 ", %" PRIu64
@@ -121,6 +132,7 @@ static void print_status(const Shardgrad__V1__StatusResponse *response)
         print_checkpoint(response->checkpoint);
     if (response->n_evaluations > 0)
         print_evaluation(response->evaluations[response->n_evaluations - 1]);
+    print_empty(response);
     if (response->waiting_for[0] != '\0')
         printf("%s\n", response->waiting_for);
     if (response->reason[0] != '\0')
