@@ -92,8 +92,9 @@ typedef struct sg_checkpoint_record {
     uint32_t n_changes;            /* at most SG_CHECKPOINT_MAX_CHANGES */
 } sg_checkpoint_record;
 
-/* Makes the record, on the disk for good when it returns. Making the same one again is fine. Errors: FENCED (a record
- * of this or a later generation is there, made by another coordinator: it has taken over, exit). */
+/* Makes the record, on the disk for good when it returns. Making the same one again is fine. Where the disk is full,
+ * what is half-written of earlier generations is removed first. Nobody may be writing to one. Errors: EXHAUSTED; FENCED
+ * (a record of this or a later generation is there, made by another coordinator: it has taken over, exit). */
 SG_MUST_USE sg_status sg_checkpoint_record_create(const sg_checkpoint *folder, const sg_checkpoint_record *record,
                                                   sg_error *err);
 /* The newest record; generation 0: there is none. Its changes are the caller's, by sg_checkpoint_changes_free. */

@@ -217,20 +217,35 @@ static sg_status check_not_fenced(const sg_checkpoint *folder, const sg_checkpoi
                         folder->dir, highest, record->generation);
 }
 
-sg_status sg_checkpoint_record_create(const sg_checkpoint *folder, const sg_checkpoint_record *record, sg_error *err)
+static sg_status write_record(const sg_checkpoint *folder, const sg_checkpoint_record *record, sg_error *err)
 {
-    SG_ASSERT(record->generation > 0);
-    sg_status status = check_not_fenced(folder, record, err);
-    if (status != SG_OK)
-        return status;
     char name[NAME_BYTES], life[17];
     snprintf(life, sizeof life, "%016" PRIx64, record->life);
     json_t *object = json_pack("{s:I, s:s, s:o, s:o}", "generation", (json_int_t)record->generation, "life", life,
                                "restored", sg_checkpoint_set_json(record->restored), "changes",
                                sg_checkpoint_changes_json(record->changes, record->n_changes));
     bool existed;
-    status = sg_checkpoint_put_json(folder->disk, folder->dir, record_name(record->generation, name), record->life,
-                                    object, true, &existed, err);
+    return sg_checkpoint_put_json(folder->disk, folder->dir, record_name(record->generation, name), record->life,
+                                  object, true, &existed, err);
+}
+
+/* The checkpoint that filled the disk was left half-written, and nobody makes it whole once this generation begins. */
+static bool make_room(const sg_checkpoint *folder, const sg_checkpoint_record *record)
+{
+    size_t n_removed;
+    const sg_checkpoint_set last = {.iteration = UINT64_MAX, .generation = record->generation - 1};
+    return sg_checkpoint_remove_failed(folder, last, &n_removed, NULL) == SG_OK && n_removed > 0;
+}
+
+sg_status sg_checkpoint_record_create(const sg_checkpoint *folder, const sg_checkpoint_record *record, sg_error *err)
+{
+    SG_ASSERT(record->generation > 0);
+    sg_status status = check_not_fenced(folder, record, err);
+    if (status != SG_OK)
+        return status;
+    status = write_record(folder, record, err);
+    if (status == SG_EXHAUSTED && make_room(folder, record))
+        status = write_record(folder, record, err);
     if (status == SG_OK) /* whoever was quicker, or made a later one meanwhile, is seen now */
         status = check_not_fenced(folder, record, err);
     return status;

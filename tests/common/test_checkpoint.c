@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -325,6 +326,50 @@ Test(checkpoint, what_failed_is_removed_before_the_next_one_and_nothing_else_is)
     for (size_t i = 0; i < n; i++)
         cr_assert(sg_checkpoint_set_equal(found[i].set, left[i]));
     free(found);
+    sg_plan_destroy(plan);
+}
+
+static unsigned n_frees; /* so much has to be removed before there is room */
+
+static int write_to_full(void *user, int file, uint64_t offset, const void *data, size_t n_bytes)
+{
+    return n_frees > 0 ? ENOSPC : sg_disk_posix.write(user, file, offset, data, n_bytes);
+}
+
+static int remove_makes_room(void *user, const char *path)
+{
+    n_frees -= n_frees > 0 && strstr(path, ".safetensors") != NULL;
+    return sg_disk_posix.remove(user, path);
+}
+
+/* The job ended since its checkpoint filled the disk; who starts it again must not be told that it is full. */
+Test(checkpoint, a_record_finds_room_where_a_checkpoint_that_filled_the_disk_was_left)
+{
+    sg_disk disk = sg_disk_posix;
+    disk.write = write_to_full;
+    disk.remove = remove_makes_room;
+    sg_checkpoint *full;
+    sg_checkpoint_found *found;
+    sg_checkpoint_part part;
+    size_t n;
+    sg_error err = {0};
+    const sg_checkpoint_set none = {0, 0}, half = {200, 1};
+    sg_plan *plan = fixture_plan(2, 256);
+    begin_generation(1, 77, none);
+    write_set(100, 1, 2);
+    cr_assert_eq(fixture_write_part(folder, half, plan, 0, &part, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_checkpoint_open(&disk, sg_checkpoint_dir(folder), "job", 78, &full, &err), SG_OK, "%s",
+                 err.message);
+    n_frees = 1;
+    const sg_checkpoint_record record = {.generation = 2, .life = 78, .restored = {100, 1}};
+    cr_assert_eq(sg_checkpoint_record_create(full, &record, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_checkpoint_list(folder, &found, &n, &err), SG_OK);
+    cr_assert(n == 1 && found[0].set.iteration == 100, "the complete one stays");
+    free(found);
+    n_frees = 1;
+    const sg_checkpoint_record next = {.generation = 3, .life = 78, .restored = {100, 1}};
+    cr_assert_eq(sg_checkpoint_record_create(full, &next, &err), SG_EXHAUSTED, "there is nothing to remove");
+    sg_checkpoint_close(full);
     sg_plan_destroy(plan);
 }
 
