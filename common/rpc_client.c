@@ -151,6 +151,19 @@ sg_pool *sg_rpc_channel_pool(const sg_rpc_channel *channel)
     return channel->client->pool;
 }
 
+sg_status sg_rpc_channel_unpack(const sg_rpc_channel *channel, const sg_wire_message *reply,
+                                const ProtobufCMessageDescriptor *type, sg_wire_parts *parts, sg_error *err)
+{
+    sg_error why;
+    const sg_status status = sg_wire_unpack(reply, type, parts, &why);
+    if (status == SG_OK)
+        return SG_OK;
+    return sg_error_set(err, status,
+                        "%s: its answer makes no sense (%s): is another program listening there, or another version of "
+                        "shardgrad?",
+                        channel->address, why.message);
+}
+
 static void channel_destroy(sg_rpc_channel *channel)
 {
     grpc_channel_destroy(channel->grpc);
@@ -343,7 +356,11 @@ static sg_status status_of(sg_rpc_pending *pending, bool cancel_wanted, sg_error
     char *words = grpc_slice_to_c_string(pending->words);
     if (sg_rpc_status_from_trailers(&pending->trailing, &status)) {
         peer_answered(channel->client);
-        status = sg_error_set(err, status, "%s", words);
+        status = words[0] != '\0' ? sg_error_set(err, status, "%s", words)
+                                  : sg_error_set(err, status,
+                                                 "%s: refused %s and did not say why: is another program listening "
+                                                 "there, or another version of shardgrad?",
+                                                 channel->address, pending->path);
     } else {
         status = failure_of_transport(pending, cancel_wanted, words, err);
         if (status == SG_UNAVAILABLE)

@@ -40,6 +40,11 @@ void sg_rpc_channel_release(sg_rpc_channel *channel);        /* NULL is fine */
 const char *sg_rpc_channel_address(const sg_rpc_channel *channel);
 sg_pool *sg_rpc_channel_pool(const sg_rpc_channel *channel); /* its client's */
 
+/* sg_wire_unpack of an answer that came over this channel: what is wrong with it is told with who sent it. */
+SG_MUST_USE sg_status sg_rpc_channel_unpack(const sg_rpc_channel *channel, const sg_wire_message *reply,
+                                            const ProtobufCMessageDescriptor *type, sg_wire_parts *parts,
+                                            sg_error *err);
+
 /* The end of a call. status OK: reply is the message, destroyed after the callback returns. Otherwise error holds the
  * peer's message (or the transport's, naming the address) and reply is NULL; it is never NULL then. Called exactly once
  * for every sg_rpc_channel_call, from a poller thread, after the transport has let go of the request's memory except

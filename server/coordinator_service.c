@@ -46,6 +46,7 @@ typedef struct order {
     sg_coordinator_service *service;
     uint32_t ps;
     uint64_t life;
+    sg_rpc_channel *channel; /* the client's as long as it lives */
     sg_status status;
     char message[SG_ERROR_MESSAGE_BYTES];
     bool answered; /* with this: */
@@ -73,7 +74,7 @@ static void on_order_reply(void *user, sg_status status, const sg_error *error, 
     order *o = user;
     sg_error err;
     if (status == SG_OK) {
-        status = sg_wire_unpack(reply, &shardgrad__v1__order_response__descriptor, &o->answer, &err);
+        status = sg_rpc_channel_unpack(o->channel, reply, &shardgrad__v1__order_response__descriptor, &o->answer, &err);
         error = &err;
     }
     o->status = status;
@@ -106,10 +107,10 @@ static void send_order(sg_coordinator_service *service, const sg_coordinator_act
         on_order_reply(o, status, &err, NULL);
         return;
     }
-    sg_rpc_pending_release(sg_rpc_channel_call(channel_to(service, action->ps, action->address),
-                                               declares ? "/shardgrad.v1.ParameterService/Declare"
-                                                        : "/shardgrad.v1.ParameterService/Order",
-                                               message, service->options.config->lease_ms, on_order_reply, o));
+    o->channel = channel_to(service, action->ps, action->address);
+    sg_rpc_pending_release(sg_rpc_channel_call(
+        o->channel, declares ? "/shardgrad.v1.ParameterService/Declare" : "/shardgrad.v1.ParameterService/Order",
+        message, service->options.config->lease_ms, on_order_reply, o));
 }
 
 /* --- what the coordinator wants done --- */

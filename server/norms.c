@@ -18,6 +18,7 @@ typedef struct question {
     sg_mailbox_item posted, done;
     sg_store_norms what;
     bool under_way;
+    sg_rpc_channel *channel; /* that it was asked over last */
     uint64_t next_ms;
     sg_status status; /* of the newest call */
     sg_error error;
@@ -83,7 +84,8 @@ static void on_done(sg_mailbox_item *item)
 static sg_status take(question *q, const sg_wire_message *reply, sg_error *err)
 {
     sg_wire_parts parts;
-    sg_status status = sg_wire_unpack(reply, &shardgrad__v1__norms_response__descriptor, &parts, err);
+    sg_status status =
+        sg_rpc_channel_unpack(q->channel, reply, &shardgrad__v1__norms_response__descriptor, &parts, err);
     if (status != SG_OK)
         return status;
     const Shardgrad__V1__NormsResponse *response = (const Shardgrad__V1__NormsResponse *)parts.head;
@@ -113,7 +115,7 @@ static void ask_now(sg_norms *n, question *q)
 {
     const sg_norms_options *options = &n->options;
     uint64_t life;
-    sg_rpc_channel *channel = sg_registrar_channel(*options->registrar, &life);
+    q->channel = sg_registrar_channel(*options->registrar, &life);
     Shardgrad__V1__NormsRequest request = SHARDGRAD__V1__NORMS_REQUEST__INIT;
     request.ps = options->ps;
     request.life = life;
@@ -130,7 +132,7 @@ static void ask_now(sg_norms *n, question *q)
         on_done(&q->done);
         return;
     }
-    sg_rpc_pending_release(sg_rpc_channel_call(channel, "/shardgrad.v1.CoordinatorService/Norms", message,
+    sg_rpc_pending_release(sg_rpc_channel_call(q->channel, "/shardgrad.v1.CoordinatorService/Norms", message,
                                                options->timeout_ms, on_reply, q));
 }
 

@@ -181,7 +181,8 @@ static void on_reply(void *user, sg_status status, const sg_error *error, const 
     r->status = status;
     if (status == SG_OK) {
         sg_wire_parts parts;
-        r->status = sg_wire_unpack(reply, &shardgrad__v1__register_response__descriptor, &parts, &r->error);
+        r->status =
+            sg_rpc_channel_unpack(r->channel, reply, &shardgrad__v1__register_response__descriptor, &parts, &r->error);
         if (r->status == SG_OK) {
             r->granted_lease_ms = ((const Shardgrad__V1__RegisterResponse *)parts.head)->lease_ms;
             sg_wire_parts_deinit(&parts);

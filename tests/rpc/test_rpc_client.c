@@ -95,3 +95,67 @@ Test(rpc_client, without_a_thread_for_it_there_is_none)
     cr_assert_not_null(client);
     sg_rpc_client_destroy(client);
 }
+
+/* --- a peer that is no server of ours --- */
+
+typedef struct unpacking {
+    sg_rpc_channel *channel;
+    outcome o;
+    sg_error error;
+} unpacking;
+
+/* Wants another message than the server sends. */
+static void unpack_done(void *user, sg_status status, const sg_error *error, const sg_wire_message *reply)
+{
+    unpacking *u = user;
+    sg_wire_parts parts;
+    u->error = status == SG_OK ? (sg_error){.code = SG_OK} : *error;
+    if (status == SG_OK &&
+        sg_rpc_channel_unpack(u->channel, reply, &shardgrad__v1__step__descriptor, &parts, &u->error) == SG_OK)
+        sg_wire_parts_deinit(&parts);
+    outcome_done(&u->o, u->error.code, &u->error, NULL);
+}
+
+static void refuse_without_words(void *user, sg_rpc_call *call)
+{
+    (void)user;
+    sg_rpc_call_fail(call, SG_INVALID, "%s", "");
+}
+
+Test(rpc_client, an_answer_that_makes_no_sense_is_told_with_who_sent_it)
+{
+    service s;
+    service_start(&s, NULL, 1);
+    sg_rpc_client *client = client_make(MESSAGE_BYTES);
+    unpacking u = {.channel = sg_rpc_client_channel(client, s.address), .o = OUTCOME_INIT};
+    sg_rpc_pending_release(
+        sg_rpc_channel_call(u.channel, ECHO, push_message(1, "data", 4, NULL), 60000, unpack_done, &u));
+    outcome_wait(&u.o, 1);
+    cr_assert_eq(u.error.code, SG_INVALID, "%s", u.error.message);
+    cr_assert_eq(strncmp(u.error.message, s.address, strlen(s.address)), 0, "%s", u.error.message);
+    cr_assert_not_null(strstr(u.error.message, "is another program listening there"), "%s", u.error.message);
+    sg_rpc_client_destroy(client);
+    service_stop(&s, 1000);
+    outcome_deinit(&u.o);
+}
+
+Test(rpc_client, a_refusal_without_words_is_told_with_who_refused_what)
+{
+    sg_rpc_method method = {ECHO, refuse_without_words, NULL};
+    sg_rpc_server_options options = {
+        .address = "127.0.0.1:0", .threads = 1, .message_bytes = MESSAGE_BYTES, .methods = &method, .n_methods = 1};
+    sg_rpc_server *server;
+    sg_error err;
+    cr_assert_eq(sg_rpc_server_create(&options, &server, &err), SG_OK, "%s", err.message);
+    char address[64], wanted[192];
+    snprintf(address, sizeof address, "127.0.0.1:%u", sg_rpc_server_port(server));
+    snprintf(wanted, sizeof wanted, "%s: refused " ECHO " and did not say why", address);
+    sg_rpc_client *client = client_make(MESSAGE_BYTES);
+    outcome o = OUTCOME_INIT;
+    cr_assert_eq(call_and_wait(sg_rpc_client_channel(client, address), ECHO, push_message(1, NULL, 0, NULL), 60000, &o),
+                 SG_INVALID);
+    cr_assert_eq(strncmp(o.error.message, wanted, strlen(wanted)), 0, "%s", o.error.message);
+    sg_rpc_client_destroy(client);
+    sg_rpc_server_destroy(server);
+    outcome_deinit(&o);
+}

@@ -346,7 +346,7 @@ static void call_done(void *user, sg_status status, const sg_error *error, const
     sg_wire_parts parts = {0};
     if (status == SG_OK) {
         error = &err;
-        status = sg_wire_unpack(reply, methods[call->action.method].reply, &parts, &err);
+        status = sg_rpc_channel_unpack(call->channel, reply, methods[call->action.method].reply, &parts, &err);
         if (status == SG_OK)
             status = values_take(call, &parts, &err);
     }
