@@ -55,7 +55,8 @@ def change(case, config, *settings):
 
 @scenario
 def sync_becomes_async_and_sync_again_while_the_job_trains(case):
-    config = cluster(case)
+    steps = 2 * STEPS  # for three changes
+    config = cluster(case, train__steps=str(steps))
     run = begin(case, config)
     pids = case.watch_children(run, 4)
     found = []
@@ -65,10 +66,10 @@ def sync_becomes_async_and_sync_again_while_the_job_trains(case):
         equal((status["mode"], status["generation"], found[-1][0]), (mode, generation, generation), "mode, generation")
         contains(case.shardgrad("status", config).out, f"running, {mode}, generation {generation}", "the status")
         trains(case, run, config)
-    check(0 < found[0][1] < found[1][1] < found[2][1] < STEPS, f"iterations at which it changed: {found}")
+    check(0 < found[0][1] < found[1][1] < found[2][1] < steps, f"iterations at which it changed: {found}")
     equal(set(case.watch_children(run, 4)), set(pids), "processes")
     run.expect(0, timeout_s=120)
-    equal((case.summary()["mode"], case.summary()["steps"]), ("sync", STEPS), "mode and steps in the end")
+    equal((case.summary()["mode"], case.summary()["steps"]), ("sync", steps), "mode and steps in the end")
     log = log_of(case, "worker-0")
     equal([int(step) for step in re.findall(r"joined_again .*generation=(\d+)", log)], [2, 3, 4], "generations")
     equal(re.findall(r" (\w+) worker-0 rolled_back generation=\d+ reason=.*, as asked\"", log), ["INFO"] * 3, "no trouble")
