@@ -40,7 +40,8 @@ static sg_status add_up(void *user, double *sums, size_t n, sg_error *err)
     for (size_t i = 0; i < n; i++)
         sums[i] = r->meeting->said[0][i] + r->meeting->said[1][i];
     pthread_barrier_wait(&r->meeting->barrier);
-    r->meeting->n_calls += r->number == 0;
+    if (r->number == 0)
+        r->meeting->n_calls++;
     return SG_OK;
 }
 
