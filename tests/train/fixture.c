@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/folder.h"
+#include "worker/train/backend.h"
 
 #define SIDE 6
 
@@ -70,4 +71,13 @@ void job_deinit(job *j)
     char command[96];
     snprintf(command, sizeof(command), "rm -r %s", j->folder);
     cr_assert_eq(system(command), 0);
+}
+
+sg_workload *job_workload(const job *j)
+{
+    sg_workload *w;
+    sg_error err = {0};
+    cr_assert_eq(sg_workload_create(j->config, true, &w, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(sg_backend_choose(w, 0, &err), SG_OK, "%s", err.message);
+    return w;
 }

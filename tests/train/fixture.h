@@ -4,6 +4,7 @@
 
 #include "common/config.h"
 #include "common/status.h"
+#include "worker/train/workload.h"
 
 typedef struct job {
     char folder[64];
@@ -15,5 +16,7 @@ typedef struct job {
  * hidden layer of 8. `extra` is put at the end of the file, `sets` are overrides "KEY=VALUE", NULL-terminated. */
 void job_init(job *j, const char *extra, const char *const *sets);
 void job_deinit(job *j);
+/* To train without a cluster on what its workers compute on; by sg_workload_destroy. */
+sg_workload *job_workload(const job *j);
 
 #endif

@@ -27,9 +27,8 @@ Test(lenet, one_worker_gives_the_parameters_of_training_in_one_process_bit_for_b
 {
     job j;
     job_init(&j, LOW_RATE, (const char *const[]){"model.name=lenet", NULL});
-    sg_workload *w;
+    sg_workload *w = job_workload(&j);
     sg_summary local;
-    cr_assert_eq(sg_workload_create(j.config, true, &w, NULL), SG_OK);
     cr_assert_eq(sg_local_run(&(sg_local_options){.workload = w}, &local, NULL), SG_OK);
     sg_workload_destroy(w);
     cluster_result result;

@@ -20,8 +20,7 @@ static void train(const job *j, uint32_t n_ps, uint32_t n_workers, const char *c
 
 static void train_local(const job *j, sg_summary *summary)
 {
-    sg_workload *w;
-    cr_assert_eq(sg_workload_create(j->config, true, &w, NULL), SG_OK);
+    sg_workload *w = job_workload(j);
     sg_local_options options = {.workload = w};
     cr_assert_eq(sg_local_run(&options, summary, NULL), SG_OK);
     sg_workload_destroy(w);
