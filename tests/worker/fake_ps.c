@@ -344,13 +344,18 @@ fake_ps *fake_ps_create(void)
     return ps;
 }
 
-void fake_ps_destroy(fake_ps *ps)
+void fake_ps_refuse_held(fake_ps *ps)
 {
     pthread_mutex_lock(&ps->mutex);
     ps->hold_pulls = ps->hold_push_pulls = ps->hold_tickets = false;
     for (; ps->n_held > 0; ps->n_held--)
         sg_rpc_call_fail(ps->held[ps->n_held - 1], SG_UNAVAILABLE, "the fake goes");
     pthread_mutex_unlock(&ps->mutex);
+}
+
+void fake_ps_destroy(fake_ps *ps)
+{
+    fake_ps_refuse_held(ps);
     sg_rpc_server_stop(ps->server, 0);
     sg_rpc_server_destroy(ps->server);
     sg_plan_destroy(ps->plan);

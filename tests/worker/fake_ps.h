@@ -45,5 +45,7 @@ uint64_t fake_ps_get(fake_ps *ps, const uint64_t *field);
 uint32_t fake_ps_count(fake_ps *ps, const uint32_t *field);
 /* Waits until this many calls are held. */
 void fake_ps_await_held(fake_ps *ps, size_t n);
+/* Answers what is held with UNAVAILABLE, and holds nothing from then on. */
+void fake_ps_refuse_held(fake_ps *ps);
 
 #endif

@@ -329,5 +329,7 @@ Test(client, a_session_that_fails_while_the_client_closes_cancels_no_call_by_its
     cr_assert(call != NULL && !call->cancel_wanted && call->n_references == 1, "it is the transport's alone");
     client->closing = false;
     pthread_mutex_unlock(&client->mutex);
+    fake_ps_refuse_held(client_ps);
+    sg_op_destroy(op);
     sg_client_close(client);
 }
