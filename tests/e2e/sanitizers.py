@@ -19,7 +19,7 @@ OPTIONS = {
     # A library that a scenario preloads comes before the sanitizer's own. gcc's undefined beside its address knows of no
     # file: its words go to standard error, and then it aborts, whose stack address writes to the file.
     "ASAN_OPTIONS": "detect_leaks=1:handle_abort=1:verify_asan_link_order=0",
-    "LSAN_OPTIONS": f"print_suppressions=0:suppressions={HERE}/leaks.txt",
+    "LSAN_OPTIONS": f"print_suppressions=0:suppressions={HERE}/../leaks.txt",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:abort_on_error=1",
     "TSAN_OPTIONS": "ignore_noninstrumented_modules=1",  # gRPC is not instrumented
 }
