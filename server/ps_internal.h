@@ -22,7 +22,7 @@
 struct sg_ps {
     sg_ps_options options;
     char bound[SG_ADDRESS_BYTES];   /* where it listens: perhaps on all interfaces */
-    char address[SG_ADDRESS_BYTES]; /* where everybody reaches it; ps 0 itself, too: no certificate names 0.0.0.0 */
+    char address[SG_ADDRESS_BYTES]; /* where others reach it */
     bool published;
     uv_thread_t stopper;
     uv_sem_t wakes_stopper;

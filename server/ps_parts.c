@@ -231,6 +231,15 @@ static void say_how_open(const sg_ps *ps)
                     "\"security.insecure: true\"");
 }
 
+/* Where ps 0 reaches its own coordinator: where it listens, for the address of others may lead through a network that
+ * does not lead back. With TLS by that of others all the same: no certificate names 0.0.0.0. */
+static const char *coordinator_address(const sg_ps *ps)
+{
+    if (ps->options.index != 0)
+        return ps->options.coordinator;
+    return ps->security->ca == NULL ? ps->bound : ps->address;
+}
+
 /* Learns its addresses and writes the file that others find it by, if they need one. */
 sg_status sg_ps_parts_announce(sg_ps *ps, sg_error *err)
 {
@@ -252,7 +261,7 @@ sg_status sg_ps_parts_announce(sg_ps *ps, sg_error *err)
         .ps = index,
         .life = life,
         .address = ps->address,
-        .coordinator = index == 0 ? ps->address : ps->options.coordinator,
+        .coordinator = coordinator_address(ps),
         .store = ps->store,
         .mailbox = &ps->mailbox,
         .client = ps->client,

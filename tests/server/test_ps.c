@@ -79,6 +79,24 @@ Test(ps, two_of_one_process_serve_an_asynchronous_job_to_its_end)
     train_a_job("async");
 }
 
+/* Others reach it through a network that does not lead back to it: here by an address at which nobody listens. */
+Test(ps, the_first_needs_no_address_of_others_to_reach_itself)
+{
+    char dir[64], address[SG_ADDRESS_BYTES];
+    ps_fixture_make_dir(dir);
+    sg_config *config = ps_fixture_config(dir, ONE_PS "advertise: ['127.0.0.2:0']\nworkers: 1\n");
+    ps_thread ps;
+    ps_thread_start(&ps, config, 0, NULL, NULL);
+    const char *port = strrchr(sg_ps_address(ps.ps), ':');
+    cr_assert_eq(strncmp(sg_ps_address(ps.ps), "127.0.0.2:", 10), 0);
+    snprintf(address, sizeof address, "127.0.0.1%s", port);
+    wait_for_state(address, SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES);
+    sg_ps_stop(ps.ps);
+    join(&ps, SG_OK, NULL);
+    sg_config_destroy(config);
+    ps_fixture_remove_dir(dir);
+}
+
 /* A ps 0 with one worker that has its first ticket; workers 1. */
 typedef struct job {
     char dir[64];
