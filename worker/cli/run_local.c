@@ -43,7 +43,7 @@ static void show_step(void *user, const sg_step *step)
     l->examples += step->examples;
     if (step->tested.of > 0) {
         l->tested = step->tested;
-        sg_evaluations_take(&l->evaluations, 0, step->number, &step->tested);
+        sg_evaluations_take(&l->evaluations, 0, 0, step->number, &step->tested);
     }
     if (now_ms - l->shown_ms < PROGRESS_EVERY_MS)
         return;

@@ -156,13 +156,16 @@ static sg_status on_final(void *user, const sg_range *part, bool left_out, sg_er
 static sg_status test_part(sg_trainer *t, sg_error *err)
 {
     sg_status status = finish_sent(t, err); /* the values of this iteration are all here then */
+    sg_client_info info;
+    sg_client_get_info(t->client, &info);
     if (status == SG_OK)
         status = sg_evaluate_part(t->workload, t->step.rank, t->step.size, &t->step.tested, err);
     if (status == SG_OK)
         sg_log_info(t->options.log, "tested",
-                    "iteration=%" PRIu64 " examples=%" PRIu64 " of=%" PRIu64 " correct=%" PRIu64 " loss=%.9g",
-                    t->step.iteration, t->step.tested.examples, t->step.tested.of, t->step.tested.correct,
-                    (double)t->step.tested.loss);
+                    "generation=%" PRIu64 " iteration=%" PRIu64 " examples=%" PRIu64 " of=%" PRIu64 " correct=%" PRIu64
+                    " loss=%.9g",
+                    info.generation, t->step.iteration, t->step.tested.examples, t->step.tested.of,
+                    t->step.tested.correct, (double)t->step.tested.loss);
     return status;
 }
 
