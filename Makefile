@@ -60,7 +60,7 @@ PROGRAMS := $(addprefix $(BUILD)/bin/,shardgrad shardgrad-ps shardgrad-worker sh
 LIBRARY := $(BUILD)/lib/libshardgrad.so
 # Of the GPU: loaded by who is told to compute there. Its stand-in for tests is made of the same files by a C++ compiler.
 CUDA    := $(wildcard kernels/*.cu)
-HAS_CUDA := $(if $(NVCC),$(shell printf '\043include <cuda_runtime.h>\n\043if CUDART_VERSION < 12000\n\043error\n\043endif' | $(NVCC) -E -x cu - >/dev/null 2>&1 && echo y))
+HAS_CUDA := $(if $(NVCC),$(shell printf '\043include <cublas_v2.h>\n\043include <cuda_runtime.h>\n\043if CUDART_VERSION < 12000\n\043error\n\043endif' | $(NVCC) -E -x cu - >/dev/null 2>&1 && echo y))
 GPU     := $(if $(HAS_CUDA),$(if $(SAN),,$(BUILD)/lib/libshardgrad-cuda.so))
 STANDIN := $(BUILD)/tests/lib/libshardgrad-cuda.so
 ROOMS   := $(filter-out tests/gpu tests/e2e tests/bench tests/fuzz tests/support tests/torch,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
@@ -80,7 +80,7 @@ MAKEFLAGS += --no-builtin-rules
 all: $(PROGRAMS) $(LIBRARY) $(GPU) ## programs and libraries
 	@$(call optional,Criterion,pkg-config --exists criterion,make test)
 	@$(call optional,oneDNN 2,test -n "$(ONEDNN)",fast convolution on CPU)
-	@$(call optional,nvcc of CUDA 12,test -n "$(HAS_CUDA)",train.backend: cuda)
+	@$(call optional,nvcc and cuBLAS of CUDA 12,test -n "$(HAS_CUDA)",train.backend: cuda)
 	@$(call optional,clang-tidy,command -v clang-tidy,make lint)
 	@$(call optional,Fashion-MNIST,test -r /usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz,configs/fashion-mnist.yaml)
 

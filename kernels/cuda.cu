@@ -19,12 +19,10 @@ void sg_cuda_multiply(size_t m, size_t n, size_t k, sg_cuda_operand a, sg_cuda_o
             sg_cuda_each(m * n, [=] __device__(size_t i) { out[i / n * c_stride + i % n] = 0; });
         return;
     }
-    const cublasStatus_t status =
-        cublasSgemm_64(sg_cuda_blas(), b.transpose ? CUBLAS_OP_T : CUBLAS_OP_N, a.transpose ? CUBLAS_OP_T : CUBLAS_OP_N,
-                       (int64_t)n, (int64_t)m, (int64_t)k, &one, (const float *)b.first, (int64_t)b.stride,
-                       (const float *)a.first, (int64_t)a.stride, &scale, out, (int64_t)c_stride);
-    if (status != CUBLAS_STATUS_SUCCESS)
-        sg_cuda_note_words(cublasGetStatusString(status));
+    sg_cuda_note_blas(cublasSgemm_64(sg_cuda_blas(), b.transpose ? CUBLAS_OP_T : CUBLAS_OP_N,
+                                     a.transpose ? CUBLAS_OP_T : CUBLAS_OP_N, (int64_t)n, (int64_t)m, (int64_t)k, &one,
+                                     (const float *)b.first, (int64_t)b.stride, (const float *)a.first,
+                                     (int64_t)a.stride, &scale, out, (int64_t)c_stride));
 }
 
 static void gemm_rows(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, size_t first, size_t n_rows,

@@ -37,7 +37,7 @@ cudaStream_t sg_cuda_begin(void);
 cublasHandle_t sg_cuda_blas(void);
 /* Keeps the first failure. */
 void sg_cuda_note(cudaError_t error);
-void sg_cuda_note_words(const char *failure);
+void sg_cuda_note_blas(cublasStatus_t status);
 /* Copies n_bytes of the device to the host when all that was begun is done; all zeros after a failure. */
 void sg_cuda_fetch(void *to_host, const void *from, size_t n_bytes);
 /* Opens the device; false with the reason in why. */

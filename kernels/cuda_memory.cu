@@ -5,6 +5,7 @@
 #include <atomic>
 #include <mutex>
 #include <stdio.h>
+#include <string.h>
 
 #include "kernels/cuda_launch.h"
 
@@ -25,7 +26,7 @@ static struct {
     std::atomic<const char *> failure;
 } cuda;
 
-void sg_cuda_note_words(const char *failure)
+static void note_words(const char *failure)
 {
     const char *none = NULL;
     cuda.failure.compare_exchange_strong(none, failure);
@@ -34,7 +35,13 @@ void sg_cuda_note_words(const char *failure)
 void sg_cuda_note(cudaError_t error)
 {
     if (error != cudaSuccess)
-        sg_cuda_note_words(cudaGetErrorString(error));
+        note_words(cudaGetErrorString(error));
+}
+
+void sg_cuda_note_blas(cublasStatus_t status)
+{
+    if (status != CUBLAS_STATUS_SUCCESS)
+        note_words(cublasGetStatusString(status));
 }
 
 static void choose_device(void)
@@ -132,9 +139,13 @@ static void *try_alloc(size_t n_bytes)
 {
     void *memory = NULL;
     choose_device();
-    if (cudaMalloc(&memory, n_bytes > 0 ? n_bytes : 1) == cudaSuccess)
+    const cudaError_t error = cudaMalloc(&memory, n_bytes > 0 ? n_bytes : 1);
+    if (error == cudaSuccess)
         return memory;
-    (void)cudaGetLastError(); /* told to the caller: no failure of the device */
+    if (error == cudaErrorMemoryAllocation)
+        (void)cudaGetLastError(); /* told to the caller: no failure of the device */
+    else
+        sg_cuda_note(error);
     return NULL;
 }
 
@@ -221,11 +232,14 @@ static void unpin(void *host)
         (void)cudaGetLastError(); /* it was not pinned */
 }
 
-static const char *failure(void)
+static const char *failure(bool *of_memory)
 {
     choose_device();
     sg_cuda_note(cudaPeekAtLastError());
-    return cuda.failure;
+    const char *words = cuda.failure;
+    *of_memory = words && (strcmp(words, cudaGetErrorString(cudaErrorMemoryAllocation)) == 0 ||
+                           strcmp(words, cublasGetStatusString(CUBLAS_STATUS_ALLOC_FAILED)) == 0);
+    return words;
 }
 
 const sg_kernel_device sg_cuda_device = {.try_alloc = try_alloc,

@@ -31,8 +31,9 @@ typedef struct sg_kernel_device {
     void (*pin)(void *host, size_t n_bytes);
     void (*unpin)(void *host);
 
-    /* NULL, or what is wrong with the device, of its errors so far: it then computes nothing more. Does not wait. */
-    const char *(*failure)(void);
+    /* NULL, or what is wrong with the device, of its errors so far: it then computes nothing more. *of_memory: it has
+     * not enough of it for its own work. Does not wait. */
+    const char *(*failure)(bool *of_memory);
 } sg_kernel_device;
 
 #endif

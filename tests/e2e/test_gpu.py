@@ -32,8 +32,10 @@ def a_device_that_is_not_there_or_has_too_little_memory_or_fails_ends_the_run_wi
     for code, pattern, environment in (
             (78, r"no device to compute on: no CUDA-capable device is detected; wanted one", {"SG_STANDIN_DEVICES": "0"}),
             (69, r"no memory on the device for \d+ bytes of a forward pass; use a smaller batch", {"SG_STANDIN_BYTES": "1000"}),
+            (69, r"no memory on the device for its own work: the resource allocation failed; use a smaller batch",
+             {"SG_STANDIN_PRODUCTS": "20"}),
             (70, r"cuda: the device failed: unspecified launch failure", {"SG_STANDIN_FAILS": "100"})):
         for local in ((), ("--local",)):
-            process, _ = run(case, f"run-{code}-{len(local)}", *local, code=code, **environment)
+            process, _ = run(case, f"run-{list(environment)[0]}-{len(local)}", *local, code=code, **environment)
             lines = process.err.strip().splitlines()
             contains(re.split(r"\r", lines[-1])[-1], pattern, "the last line")

@@ -46,7 +46,8 @@ static void take_back(loans *l)
             inner->device->wait(inner->device->download(l->all[i].host, l->all[i].lent, l->all[i].n_bytes));
         inner->device->release(l->all[i].lent);
     }
-    SG_ASSERT(inner->device->failure() == NULL);
+    bool of_memory;
+    SG_ASSERT(inner->device->failure(&of_memory) == NULL);
 }
 
 #define LEND(array, n_elems) lend(&l, array, (n_elems) * sizeof(float), false)

@@ -74,8 +74,9 @@ static void wait_for(uint64_t number)
                device.copies[device.n_done].n_bytes);
 }
 
-static const char *failure(void)
+static const char *failure(bool *of_memory)
 {
+    *of_memory = device.failure && strcmp(device.failure, "full") == 0;
     return device.failure;
 }
 
@@ -250,6 +251,16 @@ Test(device, a_device_without_memory_and_one_that_fails_end_the_pass_with_a_reas
     cr_assert_null(loss_of(n, tape));
     cr_assert_eq(sg_tape_check(tape, &err), SG_INTERNAL);
     cr_assert_str_eq(err.message, "paper: the device failed: it is unplugged; start again");
+    device.limit_bytes = 100000;
+    sg_tape_begin(tape);
+    cr_assert_null(loss_of(n, tape));
+    cr_assert_eq(sg_tape_check(tape, &err), SG_INTERNAL, "one that failed gives no memory either: %s", err.message);
+    device.limit_bytes = SIZE_MAX;
+    device.failure = "full";
+    sg_tape_begin(tape);
+    cr_assert_null(loss_of(n, tape));
+    cr_assert_eq(sg_tape_check(tape, &err), SG_EXHAUSTED);
+    cr_assert_str_eq(err.message, "no memory on the device for its own work: full; use a smaller batch");
     device.failure = NULL;
     sg_tape_begin(tape);
     const sg_tensor *loss = loss_of(n, tape);

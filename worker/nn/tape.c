@@ -32,8 +32,11 @@ void sg_tape_destroy(sg_tape *tape)
 
 bool sg_tape_device_works(sg_tape *tape)
 {
-    const char *failure = tape->device ? tape->device->failure() : NULL;
-    if (failure)
+    bool of_memory = false;
+    const char *failure = tape->device ? tape->device->failure(&of_memory) : NULL;
+    if (failure && of_memory)
+        sg_tape_fail(tape, SG_EXHAUSTED, "no memory on the device for its own work: %s; use a smaller batch", failure);
+    else if (failure)
         sg_tape_fail(tape, SG_INTERNAL, "%s: the device failed: %s; start again", tape->kernel->name, failure);
     return failure == NULL;
 }
@@ -110,6 +113,8 @@ static void *alloc_in(sg_tape *tape, sg_arena *arena, size_t n_bytes)
     if (tape->error.code != SG_OK)
         return NULL;
     void *bytes = sg_arena_try_alloc(arena, n_bytes);
+    if (!bytes && !sg_tape_device_works(tape))
+        return NULL;
     return bytes ? bytes
                  : sg_tape_fail(tape, SG_EXHAUSTED, "no memory%s for %zu bytes of a forward pass; use a smaller batch",
                                 tape->device && arena == tape->data ? " on the device" : "", n_bytes);

@@ -4,7 +4,11 @@
 
 #include "cuda_runtime.h"
 
-typedef enum cublasStatus_t { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_INVALID_VALUE } cublasStatus_t;
+typedef enum cublasStatus_t {
+    CUBLAS_STATUS_SUCCESS,
+    CUBLAS_STATUS_ALLOC_FAILED,
+    CUBLAS_STATUS_INVALID_VALUE
+} cublasStatus_t;
 typedef enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T } cublasOperation_t;
 typedef enum cublasMath_t { CUBLAS_PEDANTIC_MATH } cublasMath_t;
 typedef struct standin_blas {
@@ -13,7 +17,8 @@ typedef struct standin_blas {
 
 inline const char *cublasGetStatusString(cublasStatus_t status)
 {
-    return status == CUBLAS_STATUS_SUCCESS ? "success" : "an argument is wrong";
+    static const char *const texts[] = {"success", "the resource allocation failed", "an argument is wrong"};
+    return texts[status];
 }
 inline cublasStatus_t cublasCreate(cublasHandle_t *handle)
 {
@@ -38,6 +43,8 @@ inline cublasStatus_t cublasSgemm_64(cublasHandle_t handle, cublasOperation_t op
     if (m < 0 || n < 0 || k < 0 || lda < (op_a == CUBLAS_OP_N ? m : k) || ldb < (op_b == CUBLAS_OP_N ? k : n) ||
         ldc < m)
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (standin_count_product() > standin_setting("SG_STANDIN_PRODUCTS", UINT64_MAX))
+        return CUBLAS_STATUS_ALLOC_FAILED;
     standin_begin(handle->stream, [=, alpha = *alpha, beta = *beta] {
         for (int64_t j = 0; j < n; j++) {
             for (int64_t i = 0; i < m; i++) {

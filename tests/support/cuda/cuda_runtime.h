@@ -2,11 +2,12 @@
  *
  * So everything that these files do, but for the speed, is tested on any machine, with sanitizers. It has the part of
  * CUDA that they use, and is as unkind as CUDA may be: work and copies of a stream are done only when somebody waits
- * for them, and then alone; every second time the blocks of a kernel run from the last to the first, and threads, too;
- * new memory is full of NaN. Memory of the device is plain memory, whose bounds a sanitizer knows.
+ * for them, and then alone, but every second copy to the device at once; every second time the blocks of a kernel run
+ * from the last to the first, and threads, too; new memory is full of NaN. Memory of the device is plain memory, whose
+ * bounds a sanitizer knows.
  *
  * SG_STANDIN_DEVICES: number of devices, 1. SG_STANDIN_BYTES: a larger piece of memory is refused. SG_STANDIN_FAILS: so
- * many kernels can be begun, the next one fails. */
+ * many kernels can be begun, the next one fails. SG_STANDIN_PRODUCTS: cuBLAS has memory for so many products. */
 #ifndef SG_TESTS_SUPPORT_CUDA_RUNTIME_H
 #define SG_TESTS_SUPPORT_CUDA_RUNTIME_H
 
@@ -55,7 +56,7 @@ inline thread_local bool standin_reversed;
 struct standin_state {
     std::recursive_mutex mutex; /* of everything */
     std::deque<standin_stream *> streams;
-    uint64_t n_kernels = 0;
+    uint64_t n_kernels = 0, n_products = 0, n_uploads = 0;
     cudaError_t failure = cudaSuccess;
 };
 
@@ -70,6 +71,12 @@ inline uint64_t standin_setting(const char *name, uint64_t usual)
 {
     const char *text = getenv(name);
     return text ? strtoull(text, nullptr, 10) : usual;
+}
+
+inline uint64_t standin_count_product(void)
+{
+    const std::lock_guard<std::recursive_mutex> lock(standin().mutex);
+    return ++standin().n_products;
 }
 
 /* Does what was begun in the stream up to there, and what it waits for. */
@@ -192,6 +199,8 @@ inline cudaError_t cudaMalloc(void **memory, size_t n_bytes)
 {
     const size_t rounded = (n_bytes + 3) / 4 * 4;
     *memory = nullptr;
+    if (cudaPeekAtLastError() != cudaSuccess)
+        return cudaPeekAtLastError();
     if (n_bytes > standin_setting("SG_STANDIN_BYTES", SIZE_MAX) || posix_memalign(memory, 256, rounded) != 0)
         return cudaErrorMemoryAllocation;
     for (size_t i = 0; i < rounded / 4; i++)
@@ -206,9 +215,12 @@ inline cudaError_t cudaFree(void *memory)
     free(memory);
     return cudaSuccess;
 }
-inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind, cudaStream_t stream)
+inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind, cudaStream_t stream)
 {
+    const std::lock_guard<std::recursive_mutex> lock(standin().mutex);
     standin_begin(stream, [=] { memcpy(to, from, n_bytes); });
+    if (kind == cudaMemcpyHostToDevice && standin().n_uploads++ % 2 == 0)
+        standin_run(stream, stream->n_begun);
     return cudaPeekAtLastError();
 }
 inline cudaError_t cudaHostRegister(void *host, size_t, int)
