@@ -236,7 +236,7 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
          "model.layers[1]: 'dense 9' is the last and gives rows of 9; wanted rows of 10, the number of classes, by at "
          "least one layer with weights"},
         {{"conv2d 1048576 window 1048576 padding 1048576"},
-         "model.layers[0]: 'conv2d 1048576 window 1048576 padding 1048576': model: layer0.weight would have more than "
+         "model.layers[0]: 'conv2d 1048576 window 1048576 padding 1048576': layer0.weight would have more than "
          "68719476736 elements; wanted fewer"},
     };
     for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {

@@ -122,7 +122,7 @@ Test(model, a_model_that_cannot_be_is_refused)
                         "model.name: lenet wants images; the data have rows of 4 features");
     expect_config_error(
         (sg_model_options){.name = "mlp", .hidden = (uint64_t[]){0}, .n_hidden = 1, .inputs = 4, .classes = 2},
-        "dense0.weight would have a dimension of 0");
+        "model.hidden: dense0.weight would have a dimension of 0");
     expect_config_error(
         (sg_model_options){.name = "mlp", .hidden = (uint64_t[]){1ULL << 40}, .n_hidden = 1, .inputs = 4, .classes = 2},
         "1099511627776");

@@ -43,6 +43,7 @@ sg_status sg_lenet_create(const sg_model_options *options, sg_model *model, sg_e
                             "%llu",
                             POOLED, POOLED, (unsigned long long)options->height, (unsigned long long)options->width);
     model->forward = forward;
+    model->sized_by = "model.name";
     const uint64_t channels = options->channels;
     const uint64_t flat = OUTPUTS * (options->height / POOLED) * (options->width / POOLED);
     const struct {

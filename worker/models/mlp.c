@@ -39,6 +39,7 @@ sg_status sg_mlp_create(const sg_model_options *options, sg_model *model, sg_err
         return sg_error_set(err, SG_CONFIG, "model.hidden: %zu layers; wanted fewer than %d", options->n_hidden,
                             MAX_LAYERS);
     model->forward = forward;
+    model->sized_by = "model.hidden";
     uint64_t inputs = options->inputs;
     for (size_t i = 0; i <= options->n_hidden; i++) {
         const bool last = i == options->n_hidden;

@@ -138,20 +138,21 @@ sg_status sg_model_add_variable(sg_model *model, const char *name, uint32_t rank
                                 sg_initial initial, sg_error *err)
 {
     SG_ASSERT(rank <= SG_MAX_RANK);
+    const char *key = model->sized_by != NULL ? model->sized_by : "", *colon = model->sized_by != NULL ? ": " : "";
     sg_variable added = {.rank = rank};
     size_t n_elems = 1;
     for (uint32_t i = 0; i < rank; i++) {
         if (shape[i] < 1 || shape[i] > MAX_WIDTH)
-            return sg_error_set(err, SG_CONFIG, "model: %s would have a dimension of %llu; wanted 1 to %llu", name,
-                                (unsigned long long)shape[i], (unsigned long long)MAX_WIDTH);
+            return sg_error_set(err, SG_CONFIG, "%s%s%s would have a dimension of %llu; wanted 1 to %llu", key, colon,
+                                name, (unsigned long long)shape[i], (unsigned long long)MAX_WIDTH);
         if (__builtin_mul_overflow(n_elems, shape[i], &n_elems) || n_elems > MAX_ELEMS)
-            return sg_error_set(err, SG_CONFIG, "model: %s would have more than %llu elements; wanted fewer", name,
-                                (unsigned long long)MAX_ELEMS);
+            return sg_error_set(err, SG_CONFIG, "%s%s%s would have more than %llu elements; wanted fewer", key, colon,
+                                name, (unsigned long long)MAX_ELEMS);
         added.shape[i] = shape[i];
     }
     if (!model->shapes_only && !alloc_buffers(model, &added, n_elems * sizeof(float)))
-        return sg_error_set(err, SG_EXHAUSTED, "model: no memory for %zu elements of %s; make the model smaller",
-                            n_elems, name);
+        return sg_error_set(err, SG_EXHAUSTED, "%s%sno memory for %zu elements of %s; make the model smaller", key,
+                            colon, n_elems, name);
     added.name = sg_xstrdup(name);
     model->variables = sg_xrealloc(model->variables, model->n_variables + 1, sizeof *model->variables);
     model->tensors = sg_xrealloc(model->tensors, model->n_variables + 1, sizeof(sg_tensor *));

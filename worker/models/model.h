@@ -59,12 +59,15 @@ struct sg_model {
     sg_model_pass pass;  /* the same */
 
     void *own; /* of the kind of model; freed by free() */
+    /* The same: the key of the cluster file that makes it large, before what is said of a variable that is too large;
+     * NULL: the kind of model says it itself. */
+    const char *sized_by;
     /* of the kind of model: logits of x[n_rows, inputs] */
     sg_tensor *(*forward)(sg_model *model, sg_tape *tape, sg_tensor *x);
 };
 
 /* Values and gradients are allocated and zero. Errors: CONFIG (no such model, absurd sizes; the message begins with a
- * key of the cluster file, model.name or model.layers[I]), EXHAUSTED. Destroyed by sg_model_destroy. */
+ * key of the cluster file, such as model.layers[I]), EXHAUSTED. Destroyed by sg_model_destroy. */
 SG_MUST_USE sg_status sg_model_create(const sg_model_options *options, sg_model **model, sg_error *err);
 void sg_model_destroy(sg_model *model); /* NULL is fine */
 /* What can be known without the data: whether there is a model of this name, and whether its layers are layers. Errors:

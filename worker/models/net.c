@@ -29,6 +29,7 @@ sg_status sg_net_create(const sg_model_options *options, sg_network network, sg_
     own *o = model->own = sg_xcalloc(1, sizeof *o);
     *o = (own){.network = network, .width = options->base_width ? options->base_width : DEFAULT_WIDTH};
     model->forward = forward;
+    model->sized_by = "model.width";
     sg_net net = {.model = model, .width = o->width, .err = err};
     network(&net, (sg_image){.channels = options->channels, .height = options->height, .width = options->width});
     return net.status;
