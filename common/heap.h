@@ -1,8 +1,8 @@
 /* common/heap.h - memory that malloc keeps when those who took it have gone.
  *
  * A crowd of calls takes hundreds of megabytes in small pieces, and when it has gone malloc keeps them for the next.
- * What has not been used for a while is given back to the system. Not thread-safe: of one thread, in a process that has
- * one of these. */
+ * What has not been used for a while is given back to the system. Not thread-safe: of one thread. Where several ps
+ * share a process each has one of these, and all look at the same malloc, which is harmless. */
 #ifndef SG_COMMON_HEAP_H
 #define SG_COMMON_HEAP_H
 
