@@ -171,15 +171,15 @@ static void set_defaults(loader *in)
     }
 }
 
-/* The command line names another model than the file: what the file says for that one is as good as not said. */
+/* The command line names another model, or format of data, than the file: what the file says for that one is as good as
+ * not said. */
 static void forget_unused(loader *in)
 {
-    const sg_config_option *name = sg_config_option_find("model.name");
     for (size_t i = 0; i < sg_config_option_count(); i++) {
         const sg_config_option *option = sg_config_option_at(i);
         sg_config_place *place = &in->places[i];
-        if (in->places[sg_config_option_index(name)].source == NULL || place->source != NULL || place->line == 0 ||
-            sg_config_option_is_used(option, in->config->model.name))
+        if (place->source != NULL || place->line == 0 || sg_config_option_is_used(option, in->config) ||
+            in->places[sg_config_option_index(sg_config_option_find(option->chooser))].source == NULL)
             continue;
         sg_config_node preset;
         sg_status status = sg_config_file_parse(option->preset, strlen(option->preset), in->name, &preset, NULL);

@@ -285,36 +285,6 @@ static sg_status check_restore(const check *in)
                            "'%.40s' is not one of latest, none, or the iteration of a checkpoint", what);
 }
 
-/* Files of another format than the one that is told would be left unread in silence. */
-static sg_status check_data_files(const check *in)
-{
-    const sg_config *config = in->config;
-    const sg_data_format format = config->data.format;
-    const bool in_pairs = format == SG_DATA_IDX || format == SG_DATA_RAW;
-    const bool in_lists = !in_pairs && format != SG_DATA_SYNTHETIC;
-    if (!in_lists && config->data.train.n + config->data.test.n > 0)
-        return sg_config_fault(place_of_key(in, config->data.train.n > 0 ? "data.train" : "data.test"),
-                               config->data.train.n > 0 ? "data.train" : "data.test", in->err,
-                               "is given, but data.format %s has no such files; wanted cifar10, csv or libsvm",
-                               sg_data_format_name(format));
-    const struct {
-        const char *key, *path;
-    } pairs[] = {{"data.train_images", config->data.train_images},
-                 {"data.train_labels", config->data.train_labels},
-                 {"data.test_images", config->data.test_images},
-                 {"data.test_labels", config->data.test_labels}};
-    for (size_t i = 0; i < SG_ARRAY_LEN(pairs) && !in_pairs; i++)
-        if (pairs[i].path[0] != '\0')
-            return sg_config_fault(place_of_key(in, pairs[i].key), pairs[i].key, in->err,
-                                   "is given, but data.format %s has no such file; wanted idx or raw",
-                                   sg_data_format_name(format));
-    if (in_lists && (config->data.train.n == 0 || config->data.test.n == 0))
-        return sg_config_fault(place_of_key(in, "data.format"), "data.format", in->err,
-                               "%s wants the files to be listed in data.train and data.test",
-                               sg_data_format_name(format));
-    return SG_OK;
-}
-
 #define MAX_FEATURES ((uint64_t)1 << 28)
 
 static sg_status check_data(const check *in)
@@ -335,23 +305,26 @@ static sg_status check_data(const check *in)
                         "libsvm, raw and synthetic want data.shape, such as [123], or [3, 32, 32] for images");
     if (format == SG_DATA_CIFAR10 && in->config->data.classes != 10)
         return fault_of(in, later(in, "data.classes", "data.format"), "cifar10 has 10 classes: set data.classes to 10");
-    return check_data_files(in);
+    const bool in_lists = format == SG_DATA_CIFAR10 || format == SG_DATA_CSV || format == SG_DATA_LIBSVM;
+    if (in_lists && (in->config->data.train.n == 0 || in->config->data.test.n == 0))
+        return sg_config_fault(place_of_key(in, "data.format"), "data.format", in->err,
+                               "%s wants the files to be listed in data.train and data.test",
+                               sg_data_format_name(format));
+    return SG_OK;
 }
 
-/* What another model than the one that is named would use would be left out in silence. */
-static sg_status check_model(const check *in)
+/* What another model, or another format of data, would use would be left out in silence. */
+static sg_status check_used(const check *in)
 {
-    const char *name = in->config->model.name;
     for (size_t i = 0; i < sg_config_option_count(); i++) {
         const sg_config_option *option = sg_config_option_at(i);
-        if (!sg_config_place_is_given(&in->places[i]) || sg_config_option_is_used(option, name) ||
+        if (!sg_config_place_is_given(&in->places[i]) || sg_config_option_is_used(option, in->config) ||
             sg_config_value_is_none(in->config, option))
             continue;
-        const size_t first = strcspn(option->models + 1, " ");
         return sg_config_fault(&in->places[i], option->key, in->err,
-                               "is given, but model.name is %s, which has no such key: remove it, or set model.name to "
-                               "%.*s",
-                               name, (int)first, option->models + 1);
+                               "is given, but %s is %s, which has no such key: remove it, or set %s to %.*s",
+                               option->chooser, sg_config_option_choice(option, in->config), option->chooser,
+                               (int)strcspn(option->chosen + 1, " "), option->chosen + 1);
     }
     return SG_OK;
 }
@@ -365,7 +338,7 @@ sg_status sg_config_check(const sg_config *config, const sg_config_place *places
     if (status == SG_OK)
         status = check_update(&in);
     if (status == SG_OK)
-        status = check_model(&in);
+        status = check_used(&in);
     if (status == SG_OK)
         status = check_data(&in);
     if (status == SG_OK)

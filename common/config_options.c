@@ -48,6 +48,9 @@ static const sg_config_choice worker_losses[] = {
 static const sg_config_choice levels[] = {
     {"debug", SG_LOG_DEBUG}, {"info", SG_LOG_INFO}, {"warn", SG_LOG_WARN}, {"error", SG_LOG_ERROR}, {NULL, 0}};
 
+#define MODELS(names)  .chooser = "model.name", .chosen = names
+#define FORMATS(names) .chooser = "data.format", .chosen = names
+
 /* clang-format off */
 static const sg_config_option options[] = {
     {"job", SG_CONFIG_NAME, AT(job), "shardgrad", 1, 64, .shared = true,
@@ -57,7 +60,7 @@ static const sg_config_option options[] = {
     {"ps", SG_CONFIG_ADDRESSES, AT(ps), "[127.0.0.1:0]", 1, SG_CONFIG_MAX_PS, .shared = true, .flag = "--ps", .hint = "N",
      .help = "where each ps listens; port 0: any free one"},
     {"advertise", SG_CONFIG_ADDRESSES, AT(advertise), "[]", 0, SG_CONFIG_MAX_PS,
-     .help = "where everybody reaches each ps, itself included; empty: as in ps"},
+     .help = "where others reach each ps, and with TLS ps 0 itself; empty: as in ps"},
     {"workers", SG_CONFIG_COUNT, AT(workers), "2", 1, SG_MAX_WORKERS, .shared = true, .flag = "--workers", .hint = "N",
      .help = "training starts when so many have come"},
     {"max_workers", SG_CONFIG_COUNT, AT(max_workers), "64", 1, SG_MAX_WORKERS, .shared = true,
@@ -162,44 +165,44 @@ static const sg_config_option options[] = {
 
     {"model.name", SG_CONFIG_NAME, AT(model.name), "mlp", 1, 64, .shared = true,
      .help = "model that shardgrad-worker trains: mlp, lenet, resnet18, resnet50, or layers, those of model.layers"},
-    {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true, .models = " mlp ",
+    {"model.hidden", SG_CONFIG_COUNTS, AT(model.hidden), "[512, 512]", 1, 1u << 20, .shared = true, MODELS(" mlp "),
      .help = "mlp: widths of the hidden layers"},
-    {"model.layers", SG_CONFIG_LINES, AT(model.layers), "[]", 1, 200, .shared = true, .models = " layers ",
+    {"model.layers", SG_CONFIG_LINES, AT(model.layers), "[]", 1, 200, .shared = true, MODELS(" layers "),
      .help = "of the model layers, from the input on; configs/README.md tells how"},
-    {"model.width", SG_CONFIG_COUNT, AT(model.width), "64", 1, 4096, .shared = true, .models = " resnet18 resnet50 ",
+    {"model.width", SG_CONFIG_COUNT, AT(model.width), "64", 1, 4096, .shared = true, MODELS(" resnet18 resnet50 "),
      .help = "of resnet18 and resnet50: channels of the first stage"},
 
     {"data.format", SG_CONFIG_CHOICE, AT(data.format), "idx", .choices = formats, .shared = true,
      .help = "how the files are written, for which configs/README.md has a table; synthetic: there are none"},
-    {"data.train_images", SG_CONFIG_TEXT, AT(data.train_images), "\"\"", 0, MAX_PATH,
+    {"data.train_images", SG_CONFIG_TEXT, AT(data.train_images), "\"\"", 0, MAX_PATH, FORMATS(" idx raw "),
      .help = "idx: IDX file; raw: float32 of every example; plain or .gz, as all data files"},
-    {"data.train_labels", SG_CONFIG_TEXT, AT(data.train_labels), "\"\"", 0, MAX_PATH,
+    {"data.train_labels", SG_CONFIG_TEXT, AT(data.train_labels), "\"\"", 0, MAX_PATH, FORMATS(" idx raw "),
      .help = "idx: IDX file; raw: int32 of every example"},
-    {"data.test_images", SG_CONFIG_TEXT, AT(data.test_images), "\"\"", 0, MAX_PATH,
+    {"data.test_images", SG_CONFIG_TEXT, AT(data.test_images), "\"\"", 0, MAX_PATH, FORMATS(" idx raw "),
      .help = "as train_images"},
-    {"data.test_labels", SG_CONFIG_TEXT, AT(data.test_labels), "\"\"", 0, MAX_PATH,
+    {"data.test_labels", SG_CONFIG_TEXT, AT(data.test_labels), "\"\"", 0, MAX_PATH, FORMATS(" idx raw "),
      .help = "as train_labels"},
-    {"data.train", SG_CONFIG_LINES, AT(data.train), "[]", 1, MAX_PATH,
+    {"data.train", SG_CONFIG_LINES, AT(data.train), "[]", 1, MAX_PATH, FORMATS(" cifar10 csv libsvm "),
      .help = "cifar10, csv, libsvm: files, of which one continues the other"},
-    {"data.test", SG_CONFIG_LINES, AT(data.test), "[]", 1, MAX_PATH,
+    {"data.test", SG_CONFIG_LINES, AT(data.test), "[]", 1, MAX_PATH, FORMATS(" cifar10 csv libsvm "),
      .help = "as train"},
-    {"data.shape", SG_CONFIG_COUNTS, AT(data.shape), "[]", 1, 1u << 24, .shared = true,
+    {"data.shape", SG_CONFIG_COUNTS, AT(data.shape), "[]", 1, 1u << 24, .shared = true, FORMATS(" csv libsvm raw synthetic "),
      .help = "of an example: [features], or [channels, height, width] of an image; libsvm, raw and synthetic need it"},
     {"data.classes", SG_CONFIG_COUNT, AT(data.classes), "10", 2, 65536, .shared = true,
      .help = "number of different labels"},
-    {"data.first_label", SG_CONFIG_COUNT, AT(data.first_label), "0", 0, UINT32_MAX, .shared = true,
+    {"data.first_label", SG_CONFIG_COUNT, AT(data.first_label), "0", 0, UINT32_MAX, .shared = true, FORMATS(" csv libsvm raw "),
      .help = "csv, libsvm, raw: the smallest label, from which on they are counted"},
-    {"data.label_column", SG_CONFIG_COUNT, AT(data.label_column), "0", 0, 1u << 24, .shared = true,
+    {"data.label_column", SG_CONFIG_COUNT, AT(data.label_column), "0", 0, 1u << 24, .shared = true, FORMATS(" csv "),
      .help = "csv: where the label stands, the first column being 1; 0: in the last"},
-    {"data.header", SG_CONFIG_BOOL, AT(data.header), "false", .shared = true,
+    {"data.header", SG_CONFIG_BOOL, AT(data.header), "false", .shared = true, FORMATS(" csv "),
      .help = "csv: true: the first line of each file names the columns"},
     {"data.crop", SG_CONFIG_COUNT, AT(data.crop), "0", 0, 1024, .shared = true,
      .help = "training images are moved at random by up to so many pixels each way; what comes in is black"},
     {"data.flip", SG_CONFIG_BOOL, AT(data.flip), "false", .shared = true,
      .help = "true: left and right of training images change places at random"},
-    {"data.train_rows", SG_CONFIG_COUNT, AT(data.train_rows), "10000", 1, UINT32_MAX, .shared = true,
+    {"data.train_rows", SG_CONFIG_COUNT, AT(data.train_rows), "10000", 1, UINT32_MAX, .shared = true, FORMATS(" synthetic "),
      .help = "synthetic: number of training examples"},
-    {"data.test_rows", SG_CONFIG_COUNT, AT(data.test_rows), "2000", 1, UINT32_MAX, .shared = true,
+    {"data.test_rows", SG_CONFIG_COUNT, AT(data.test_rows), "2000", 1, UINT32_MAX, .shared = true, FORMATS(" synthetic "),
      .help = "synthetic: number of test examples"},
 
     {"security.ca", SG_CONFIG_TEXT, AT(security.ca), "\"\"", 0, MAX_PATH,
@@ -251,16 +254,30 @@ bool sg_config_option_is_section(const char *key)
     return false;
 }
 
-bool sg_config_option_is_used(const sg_config_option *option, const char *model)
+static bool is_built_in(const char *model)
 {
-    static const char *const built_in[] = {"mlp", "lenet", "resnet18", "resnet50", "layers"};
-    bool is_built_in = false;
-    for (size_t i = 0; i < SG_ARRAY_LEN(built_in); i++)
-        is_built_in = is_built_in || strcmp(built_in[i], model) == 0;
-    if (option->models == NULL || !is_built_in)
+    static const char *const names[] = {"mlp", "lenet", "resnet18", "resnet50", "layers"};
+    for (size_t i = 0; i < SG_ARRAY_LEN(names); i++) {
+        if (strcmp(names[i], model) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *sg_config_option_choice(const sg_config_option *option, const sg_config *config)
+{
+    if (option->chooser == NULL)
+        return NULL;
+    return strcmp(option->chooser, "model.name") == 0 ? config->model.name : sg_data_format_name(config->data.format);
+}
+
+bool sg_config_option_is_used(const sg_config_option *option, const sg_config *config)
+{
+    const char *choice = sg_config_option_choice(option, config);
+    if (choice == NULL || !is_built_in(config->model.name))
         return true;
-    const size_t length = strlen(model);
-    const char *found = strstr(option->models, model);
+    const size_t length = strlen(choice);
+    const char *found = strstr(option->chosen, choice);
     return found != NULL && found[-1] == ' ' && found[length] == ' ';
 }
 

@@ -44,7 +44,9 @@ typedef struct sg_config_option {
     uint64_t min, max;
     double low, high;
     const sg_config_choice *choices;
-    const char *models; /* the built-in models that use it, between blanks; NULL: all, or the model does not matter */
+    /* It is used only where the option `chooser` ("model.name" or "data.format") has one of these values, between
+     * blanks; NULL: always. */
+    const char *chooser, *chosen;
     const char *flag, *hint; /* "--mode", "MODE"; NULL: only --set */
     const char *help;
 } sg_config_option;
@@ -57,8 +59,10 @@ const sg_config_option *sg_config_option_find(const char *key);
 size_t sg_config_option_index(const sg_config_option *option);
 /* True for "update": a map of options. */
 bool sg_config_option_is_section(const char *key);
-/* Whether the model that is named uses this option; one that is not built in may use all. */
-bool sg_config_option_is_used(const sg_config_option *option, const char *model);
+/* What its chooser has been set to; NULL: it has none. */
+const char *sg_config_option_choice(const sg_config_option *option, const sg_config *config);
+/* Whether it is used there. A model that is not built in may use all, and read what data it likes. */
+bool sg_config_option_is_used(const sg_config_option *option, const sg_config *config);
 /* The key or section that was perhaps meant; NULL if none is near. */
 const char *sg_config_option_nearest(const char *key);
 /* The choice that was perhaps meant; NULL if none is near. */

@@ -25,7 +25,7 @@ void sg_config_print(const sg_config *config, FILE *out)
     for (size_t i = 0; i < sg_config_option_count(); i++) {
         const sg_config_option *option = sg_config_option_at(i);
         const char *leaf = print_section(option->key, before, "", out);
-        const bool is_used = sg_config_option_is_used(option, config->model.name);
+        const bool is_used = sg_config_option_is_used(option, config);
         fprintf(out, "%s%s%s: ", leaf != option->key ? "  " : "", is_used ? "" : "# ", leaf);
         sg_config_value_print(config, option, out);
         fputc('\n', out);

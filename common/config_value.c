@@ -299,7 +299,8 @@ void sg_config_value_free(sg_config *config, const sg_config_option *option)
 bool sg_config_value_is_none(const sg_config *config, const sg_config_option *option)
 {
     const void *field = field_of(config, option);
-    return (option->type == SG_CONFIG_COUNTS && ((const sg_config_numbers *)field)->n == 0) ||
+    return (option->type == SG_CONFIG_TEXT && **(char *const *)field == '\0') ||
+           (option->type == SG_CONFIG_COUNTS && ((const sg_config_numbers *)field)->n == 0) ||
            (option->type == SG_CONFIG_LINES && ((const sg_config_strings *)field)->n == 0);
 }
 

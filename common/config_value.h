@@ -13,7 +13,7 @@ SG_MUST_USE sg_status sg_config_value_set(sg_config *config, const sg_config_opt
                                           const sg_config_place *place, sg_error *err);
 void sg_config_value_free(sg_config *config, const sg_config_option *option);
 
-/* An empty list, which says that there is none. */
+/* An empty list or text, which says that there is none. */
 bool sg_config_value_is_none(const sg_config *config, const sg_config_option *option);
 
 /* Writes the value as it would stand in a file: the one canonical form. */

@@ -464,6 +464,19 @@ Test(config, another_model_on_the_command_line_does_without_what_the_file_says_f
     sg_config_destroy(config);
 }
 
+Test(config, another_format_on_the_command_line_does_without_the_files_of_the_first)
+{
+    const char *text = "data: {train_images: a, train_labels: b, classes: 4}\n";
+    const sg_config_override overrides[] = {{.key = "data.format", .value = "synthetic", .source = "--set data.format"},
+                                            {.key = "data.shape", .value = "[4]", .source = "--set data.shape"}};
+    sg_config *config = NULL;
+    sg_error err = {0};
+    cr_assert_eq(sg_config_parse(text, strlen(text), "c.yaml", overrides, 2, &config, &err), SG_OK, "%s", err.message);
+    cr_assert_str_eq(config->data.train_images, "");
+    cr_assert_eq(config->data.classes, 4u, "every format has classes");
+    sg_config_destroy(config);
+}
+
 static void expect_located(const sg_config *config, sg_status status, const char *message, const char *wanted)
 {
     sg_error err = {0};

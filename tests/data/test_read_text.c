@@ -105,6 +105,8 @@ Test(read_text, csv_that_is_wrong_is_refused_by_line_and_column)
     sg_sets_refuse_text("csv", "1,2,0\n1,2,\n", "", ":2: column 3 is empty; wanted a number");
     sg_sets_refuse_text("csv", "1,2,0\n\n1,high,0\n", "", ":3: column 2 is 'high'; wanted a number");
     sg_sets_refuse_text("csv", "a,b,c\n1,2,0\n", "", ":1: column 1 is 'a'; wanted a number (data.header: true, if");
+    sg_sets_refuse_text("csv", "1, 2,0\n1,2,0\n", ", header: true",
+                        ":1: found numbers; wanted the names of the columns");
     sg_sets_refuse_text("csv", "1,2,0\n1,nan,0\n", "", ":2: column 2 is 'nan'; wanted a number");
     sg_sets_refuse_text("csv", "1,2,0\n1,1e60,0\n", "", ":2: column 2 is '1e60'; wanted a number");
     sg_sets_refuse_text("csv", "1,2,0\n1,0x10,0\n", "", ":2: column 2 is '0x10'; wanted a number");

@@ -86,7 +86,7 @@ Test(readers, a_fifo_is_refused_at_once)
     const char *path = sg_sets_write_text(&files, "", false);
     cr_assert(unlink(path) == 0 && mkfifo(path, 0600) == 0);
     for (size_t i = 0; i < SG_ARRAY_LEN(formats); i++) {
-        sg_config *config = sg_sets_config_with(formats[i], path, path, ", shape: [4]");
+        sg_config *config = sg_sets_config_with(formats[i], path, path, i == 1 ? ", shape: [4]" : "");
         sg_error err = {0};
         sg_dataset *dataset = NULL;
         cr_assert(sg_dataset_load_train(config, &dataset, &err) == SG_DATA);

@@ -93,6 +93,20 @@ static sg_status take_line(csv *c, char *line, sg_error *err)
     return status;
 }
 
+/* An example that was taken for one would be lost in silence. */
+static sg_status check_header(const csv *c, char *line, sg_error *err)
+{
+    char *rest;
+    double value;
+    bool is_numbers = true;
+    for (char *word = strtok_r(line, ",", &rest); word != NULL && is_numbers; word = strtok_r(NULL, ",", &rest))
+        is_numbers = sg_text_is_real(trim(word), &value);
+    return is_numbers ? sg_error_set(err, SG_DATA,
+                                     "%s:1: found numbers; wanted the names of the columns, as data.header: true says",
+                                     c->file.path)
+                      : SG_OK;
+}
+
 static sg_status read_file(csv *c, sg_error *err)
 {
     for (;;) {
@@ -100,8 +114,14 @@ static sg_status read_file(csv *c, sg_error *err)
         sg_status status = sg_data_file_line(&c->file, &line, err);
         if (status != SG_OK || !line)
             return status;
-        if (line[strspn(line, " \t")] == '\0' || (c->file.line == 1 && c->config->data.header))
+        if (line[strspn(line, " \t")] == '\0')
             continue;
+        if (c->file.line == 1 && c->config->data.header) {
+            status = check_header(c, line, err);
+            if (status != SG_OK)
+                return status;
+            continue;
+        }
         status = take_line(c, line, err);
         if (status != SG_OK)
             return status;
