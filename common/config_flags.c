@@ -104,6 +104,22 @@ sg_status sg_config_flags_init(sg_config_flags *flags, int argc, char **argv, sg
     return SG_OK;
 }
 
+void sg_config_flags_meant(const char *word, char out[SG_CONFIG_FLAGS_MEANT_BYTES])
+{
+    char *key = sg_xstrdup(word + strspn(word, "-"));
+    key[strcspn(key, "=")] = '\0';
+    for (char *at = strchr(key, '-'); at != NULL; at = strchr(at, '-'))
+        *at = '_';
+    const char *near = sg_config_option_nearest(key);
+    const sg_config_option *option = near != NULL ? sg_config_option_find(near) : NULL;
+    out[0] = '\0';
+    if (option != NULL && option->flag != NULL)
+        snprintf(out, SG_CONFIG_FLAGS_MEANT_BYTES, "; did you mean %s %s?", option->flag, option->hint);
+    else if (option != NULL)
+        snprintf(out, SG_CONFIG_FLAGS_MEANT_BYTES, "; did you mean --set %s=VALUE?", option->key);
+    free(key);
+}
+
 void sg_config_flags_deinit(sg_config_flags *flags)
 {
     for (size_t i = 0; i < flags->n_strings; i++)

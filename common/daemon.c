@@ -5,6 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static sg_status refuse_option(const sg_daemon *d, const char *word, sg_error *err)
+{
+    char meant[SG_CONFIG_FLAGS_MEANT_BYTES];
+    sg_config_flags_meant(word, meant);
+    return sg_error_set(err, SG_USAGE, "unknown option '%s'%s; see %s --help", word, meant, d->program);
+}
+
 static sg_status take_word(sg_daemon *d, int *at, sg_error *err)
 {
     const char *word = d->flags.rest[*at];
@@ -17,7 +24,7 @@ static sg_status take_word(sg_daemon *d, int *at, sg_error *err)
     else if (strcmp(word, "--version") == 0)
         d->version = true;
     else if (value == NULL)
-        return sg_error_set(err, SG_USAGE, "unknown option '%s'; see %s --help", word, d->program);
+        return refuse_option(d, word, err);
     else if (++*at == d->flags.n_rest)
         return sg_error_set(err, SG_USAGE, "%s: wanted a value after it", word);
     else

@@ -34,7 +34,9 @@ def every_program_and_command_has_help(case):
 @test
 def a_wrong_command_line_is_64_with_a_hint(case):
     for args, hint in ((["rum"], "unknown command 'rum'.*run"), (["run"], "wanted a cluster file"),
-                       (["run", "x.yaml", "--lokal"], "unknown option '--lokal'"), ([], "usage: shardgrad"),
+                       (["run", "x.yaml", "--lokal"], "unknown option '--lokal'; usage"),
+                       (["run", "x.yaml", "--epochs", "2"], "unknown option '--epochs'; did you mean --set train.epochs=VALUE"),
+                       (["run", "x.yaml", "--worker", "2"], "unknown option '--worker'; did you mean --workers N"), ([], "usage: shardgrad"),
                        (["run", "x.yaml", "--set"], "--set"), (["run", "x.yaml", "--set", "seed"], "KEY=VALUE"),
                        (["run", "x.yaml", "y.yaml"], "one cluster file"), (["version", "now"], "no argument"),
                        (["set", "seed", "1", "x.yaml"], "one cluster file is enough beside KEY=VALUE: found 'seed' and '1'")):

@@ -27,6 +27,14 @@ static const sg_arguments_option *find_option(const sg_arguments_command *comman
     return NULL;
 }
 
+static sg_status refuse_option(const char *word, const sg_arguments_command *command, sg_error *err)
+{
+    char meant[SG_CONFIG_FLAGS_MEANT_BYTES];
+    sg_config_flags_meant(word, meant);
+    return sg_error_set(err, SG_USAGE, "unknown option '%s'%s; usage: %s (--help lists the options)", word, meant,
+                        command->usage);
+}
+
 static sg_status take_rest(sg_arguments *a, const sg_arguments_command *command, sg_error *err)
 {
     bool only_files = false;
@@ -44,8 +52,7 @@ static sg_status take_rest(sg_arguments *a, const sg_arguments_command *command,
                 return sg_error_set(err, SG_USAGE, "%s: wanted %s after it", word, option->hint);
             *option->value = a->flags.rest[i];
         } else if (!only_files && word[0] == '-')
-            return sg_error_set(err, SG_USAGE, "unknown option '%s'; usage: %s (--help lists the options)", word,
-                                command->usage);
+            return refuse_option(word, command, err);
         else if (command->takes_settings && strchr(word, '=') != NULL) {
             if (a->n_settings == SG_ARGUMENTS_MAX_SETTINGS)
                 return sg_error_set(err, SG_USAGE, "more than %u KEY=VALUE", SG_ARGUMENTS_MAX_SETTINGS);
