@@ -47,6 +47,16 @@ Test(progress, the_line_tells_epoch_step_loss_speed_and_time_left)
     close_screen(&s);
 }
 
+Test(progress, the_loss_of_a_training_that_diverges_is_short)
+{
+    screen s;
+    open_screen(&s, true);
+    sg_progress_state state = {.steps = 100, .examples = 100, .loss = 3.25e38f};
+    sg_progress_update(&s.progress, 1000, &state);
+    cr_assert_str_eq(strrchr(s.text, 'K') + 1, "epoch 1/4  step 100/1000  loss 3.25e+38");
+    close_screen(&s);
+}
+
 Test(progress, the_last_step_belongs_to_the_last_epoch_and_leaves_no_time)
 {
     screen s;

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "worker/train/summary.h"
+
 #define PLAIN_LINE_EVERY_MS 5000u
 #define TERMINAL_COLUMNS    80 /* where the terminal does not tell */
 
@@ -65,11 +67,13 @@ void sg_progress_format(const sg_progress *p, const sg_progress_state *state, ch
         snprintf(out, out_bytes, "%s", state->waiting);
         return;
     }
-    char loss[32] = "", test[32] = "", rate[48] = "", left[48];
+    char loss[SG_LOSS_TEXT_BYTES + 8] = "", test[32] = "", rate[48] = "", left[48];
     uint64_t epochs = (p->total_steps + p->steps_per_epoch - 1) / p->steps_per_epoch;
     uint64_t begun = state->steps < p->total_steps ? state->steps : p->total_steps - 1;
-    if (!isnan(state->loss))
-        snprintf(loss, sizeof(loss), "  loss %.4f", (double)state->loss);
+    if (!isnan(state->loss)) {
+        memcpy(loss, "  loss ", 7);
+        sg_loss_print((double)state->loss, loss + 7);
+    }
     if (state->test_of > 0)
         snprintf(test, sizeof(test), "  test %.4f", state->test_accuracy);
     if (speed(p, true) > 0)

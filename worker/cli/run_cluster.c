@@ -124,16 +124,27 @@ static void tell_restored(cluster *c, const char *who, const char *text)
                       c->config->checkpoint.dir);
 }
 
-/* Of a run that ended well: one that failed, because its model is another, has said what there is to do. */
-static void tell_whether_all_was_done(const cluster *c)
+/* Of a run that ended well: one that failed, because its model is another, has said what there is to do. A job that
+ * went back to its last checkpoint at the very end has made its steps. */
+static void tell_whether_all_was_done(const cluster *c, const sg_summary *summary)
 {
-    const uint64_t total = c->run->progress.total_steps;
-    if (c->restored != 0 && c->restored >= total)
+    if (c->restored != 0 && c->restored >= c->run->progress.total_steps && sg_summary_is_of_no_step(summary))
         fprintf(stderr,
                 "shardgrad: nothing is left to do: iteration %" PRIu64 " of %" PRIu64
                 " was reached; raise train.epochs "
                 "or train.steps to go on, or begin anew with --restore none\n",
-                c->restored, total);
+                c->restored, c->run->progress.total_steps);
+}
+
+/* Whether the line is one; what only begins as one does is told as any other. */
+static bool take_summary(cluster *c, const char *text)
+{
+    sg_summary summary;
+    if (strncmp(text, SG_SUMMARY_UNWRITTEN, strlen(SG_SUMMARY_UNWRITTEN)) != 0 ||
+        sg_summary_from_line(text + strlen(SG_SUMMARY_UNWRITTEN), &summary, NULL) != SG_OK)
+        return false;
+    c->unwritten = summary;
+    return true;
 }
 
 /* Warnings, errors, and whatever is no log line are for the user; the rest is in the run directory. The last word of a
@@ -145,11 +156,8 @@ static void on_line(void *user, const char *who, const char *line)
     const char *text = sg_supervisor_log_text(line, &level);
     tell_restored(c, who, text);
     sg_evaluations_take_line(&c->evaluations, who, text);
-    if (strncmp(text, SG_SUMMARY_UNWRITTEN, strlen(SG_SUMMARY_UNWRITTEN)) == 0) {
-        if (sg_summary_from_line(text + strlen(SG_SUMMARY_UNWRITTEN), &c->unwritten, NULL) != SG_OK)
-            c->unwritten.mode[0] = '\0';
+    if (take_summary(c, text))
         return;
-    }
     /* An error of a ps or of a worker's session with which it ends: its last word says the same. */
     const bool is_end = strncmp(text, "failed status=", strlen("failed status=")) == 0;
     bool quiet = is_end || level == 'I' || level == 'D' || sg_supervisor_last_word(line) != NULL ||
@@ -267,8 +275,10 @@ static void tell_of_test(cluster *c, const Shardgrad__V1__Evaluation *test)
     if (test->iteration < c->tested)
         return;
     c->tested = test->iteration + 1;
-    sg_progress_print(&c->run->progress, "tested  step %" PRIu64 "  test_accuracy %.4f  loss %.4f", test->iteration,
-                      (double)test->correct / (double)test->of, (double)test->loss);
+    char loss[SG_LOSS_TEXT_BYTES];
+    sg_loss_print((double)test->loss, loss);
+    sg_progress_print(&c->run->progress, "tested  step %" PRIu64 "  test_accuracy %.4f  loss %s", test->iteration,
+                      (double)test->correct / (double)test->of, loss);
 }
 
 static void show(cluster *c, const Shardgrad__V1__StatusResponse *response)
@@ -436,7 +446,9 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
         tell_how_to_go_on(c->config);
         return code;
     }
-    tell_whether_all_was_done(c);
+    sg_summary summary;
+    if (sg_summary_read(c->config->run_dir, &summary, NULL) == SG_OK)
+        tell_whether_all_was_done(c, &summary);
     sg_error why;
     const bool has_result = sg_run_directory_has_result(c->config->run_dir);
     const sg_status written = has_result ? sg_evaluations_write(&c->evaluations, c->config->run_dir, &why) : SG_OK;

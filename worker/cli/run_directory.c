@@ -148,14 +148,14 @@ bool sg_run_directory_describe(const char *run_dir, char *out, size_t out_bytes)
 /* The loss in words. */
 static void describe_loss(const sg_summary *s, char *out, size_t out_bytes)
 {
-    const bool none = isnan(s->final_train_loss) && !s->diverged;
-    if (none && s->examples_per_second == 0) /* nobody had any since the restore */
+    char loss[SG_LOSS_TEXT_BYTES];
+    sg_loss_print(s->final_train_loss, loss);
+    if (sg_summary_is_of_no_step(s))
         snprintf(out, out_bytes, "none: the job was finished already, at step %" PRIu64, s->steps);
-    else if (none)
+    else if (isnan(s->final_train_loss) && !s->diverged)
         snprintf(out, out_bytes, "none: worker 0 had no examples");
     else
-        snprintf(out, out_bytes, "%.4f (worker 0's mean over its last %u steps)", s->final_train_loss,
-                 SG_SUMMARY_LOSSES);
+        snprintf(out, out_bytes, "%s (worker 0's mean over its last %u steps)", loss, SG_SUMMARY_LOSSES);
 }
 
 /* How the training itself went. */

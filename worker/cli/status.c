@@ -7,6 +7,7 @@
 #include "worker/cli/commands.h"
 #include "worker/cli/status_json.h"
 #include "worker/cli/status_query.h"
+#include "worker/train/summary.h"
 
 #define ASK_TIMEOUT_MS 3000u
 
@@ -82,9 +83,9 @@ static void print_ps(const Shardgrad__V1__PsStatus *ps)
 
 static void print_worker(const Shardgrad__V1__WorkerStatus *worker)
 {
-    char age[32], loss[32] = "-";
+    char age[32], loss[SG_LOSS_TEXT_BYTES] = "-";
     if (worker->examples > 0)
-        snprintf(loss, sizeof(loss), "%.4f", (double)worker->loss);
+        sg_loss_print((double)worker->loss, loss);
     printf("%-6u %-22s %-9s %9s %11" PRIu64 " %12" PRIu64 " %9s\n", worker->worker, or_dash(worker->address),
            or_dash(worker->state), age_text(worker->address, worker->lease_age_ms, age), worker->finished,
            worker->examples, loss);
@@ -106,8 +107,10 @@ static void print_checkpoint(const Shardgrad__V1__CheckpointStatus *checkpoint)
 
 static void print_evaluation(const Shardgrad__V1__Evaluation *evaluation)
 {
-    printf("tested: iteration %" PRIu64 ", %" PRIu64 " of %" PRIu64 " examples, loss %.4f, accuracy %.4f\n",
-           evaluation->iteration, evaluation->examples, evaluation->of, (double)evaluation->loss,
+    char loss[SG_LOSS_TEXT_BYTES];
+    sg_loss_print((double)evaluation->loss, loss);
+    printf("tested: iteration %" PRIu64 ", %" PRIu64 " of %" PRIu64 " examples, loss %s, accuracy %.4f\n",
+           evaluation->iteration, evaluation->examples, evaluation->of, loss,
            evaluation->examples > 0 ? (double)evaluation->correct / (double)evaluation->examples : 0);
 }
 

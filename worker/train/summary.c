@@ -185,6 +185,16 @@ double sg_summary_losses_mean(const sg_summary_losses *l)
     return examples > 0 ? sum / (double)examples : NAN;
 }
 
+void sg_loss_print(double loss, char out[SG_LOSS_TEXT_BYTES])
+{
+    snprintf(out, SG_LOSS_TEXT_BYTES, fabs(loss) < 1e5 ? "%.4f" : "%.4g", loss);
+}
+
+bool sg_summary_is_of_no_step(const sg_summary *s)
+{
+    return isnan(s->final_train_loss) && !s->diverged && s->examples_per_second == 0;
+}
+
 void sg_summary_conclude(sg_summary *s, const sg_workload *workload, const sg_summary_losses *losses)
 {
     s->final_train_loss = sg_summary_losses_mean(losses);

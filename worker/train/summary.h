@@ -36,6 +36,13 @@ typedef struct sg_summary_losses {
 void sg_summary_losses_add(sg_summary_losses *losses, double loss, uint64_t examples);
 double sg_summary_losses_mean(const sg_summary_losses *losses); /* NaN if there is none */
 
+/* A loss as it is shown: four digits, but not the dozens of one of a training that diverges. */
+#define SG_LOSS_TEXT_BYTES 32u
+void sg_loss_print(double loss, char out[SG_LOSS_TEXT_BYTES]);
+
+/* Whether the job was finished already when it was begun: nobody made a step. */
+bool sg_summary_is_of_no_step(const sg_summary *summary);
+
 /* Fills in what is told of the end: final_train_loss, diverged and parameters_sha256. test_accuracy is the caller's. */
 void sg_summary_conclude(sg_summary *summary, const sg_workload *workload, const sg_summary_losses *losses);
 

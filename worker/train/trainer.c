@@ -108,9 +108,9 @@ static void log_epoch(sg_trainer *t)
     if (epoch == t->epoch)
         return;
     t->epoch = epoch;
-    char loss[32] = "-"; /* after a restore, before the first step */
+    char loss[SG_LOSS_TEXT_BYTES] = "-"; /* after a restore, before the first step */
     if (t->losses.n > 0)
-        snprintf(loss, sizeof loss, "%.4f", sg_summary_losses_mean(&t->losses));
+        sg_loss_print(sg_summary_losses_mean(&t->losses), loss);
     sg_log_info(t->options.log, "epoch", "begun=%" PRIu64 " step=%" PRIu64 " steps=%" PRIu64 " loss=%s", epoch + 1,
                 t->step.iteration, t->workload->total_steps, loss);
 }
