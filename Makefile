@@ -62,6 +62,7 @@ LIBRARY := $(BUILD)/lib/libshardgrad.so
 CUDA    := $(wildcard kernels/*.cu)
 HAS_CUDA := $(if $(NVCC),$(shell printf '\043include <cublas_v2.h>\n\043include <cuda_runtime.h>\n\043if CUDART_VERSION < 12000\n\043error\n\043endif' | $(NVCC) -E -x cu - >/dev/null 2>&1 && echo y))
 GPU     := $(if $(HAS_CUDA),$(if $(SAN),,$(BUILD)/lib/libshardgrad-cuda.so))
+BENCHES := $(addprefix $(BUILD)/tests/bench/,products overlap_steps exchange_steps step pass)
 STANDIN := $(BUILD)/tests/lib/libshardgrad-cuda.so
 ROOMS   := $(filter-out tests/gpu tests/e2e tests/bench tests/fuzz tests/support tests/torch,$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/*.c tests/*/*/*.c)))))
 TESTS   := $(ROOMS:%=$(BUILD)/%/run)
@@ -84,7 +85,7 @@ all: $(PROGRAMS) $(LIBRARY) $(GPU) ## programs and libraries
 	@$(call optional,clang-tidy,command -v clang-tidy,make lint)
 	@$(call optional,Fashion-MNIST,test -r /usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz,configs/fashion-mnist.yaml)
 
-tests: $(TESTS) $(STANDIN) $(STEPPERS) $(OPINION) ## build the tests only
+tests: $(TESTS) $(STANDIN) $(STEPPERS) $(OPINION) $(if $(SAN),,$(BENCHES)) ## build tests and benchmarks only
 test: all tests ## build and run the unit, simulation and cluster tests
 	scripts/run-tests $(BUILD)
 
@@ -100,7 +101,7 @@ scenarios: all $(STEPPERS) ## what must be survived, with the real programs, REP
 soak: all $(STEPPERS) ## the same, those that take long
 	tests/e2e/scenarios/run --long --repeat $(or $(REPEAT),1) $(BUILD) $(ONLY)
 
-bench: all $(addprefix $(BUILD)/tests/bench/,products overlap_steps step) ## measure push and pull, and training with a ps against training without
+bench: all $(BENCHES) ## measure push and pull, and training with a ps against training without
 	missed=0; \
 	$(BUILD)/bin/shardgrad bench --check --json $(BUILD)/bench.json || missed=1; \
 	tests/bench/overhead $(BUILD)/bin $(BUILD)/tests/bench/products || missed=1; \

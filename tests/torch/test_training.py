@@ -4,42 +4,25 @@ same batches, and the loss of each of 200 steps within 1e-3 of PyTorch's.
 The rates are low: where an input of a relu, or two of a window, come within rounding of each other the two part a little,
 and a high rate lets that grow. PyTorch itself, with oneDNN and without, differs by 1.7e-2 in the 120 first losses of lenet
 at rate 0.005, and by 1.7e-4 at 0.001."""
-import gzip
 import re
 
 import numpy
 import torch
 import torch.nn.functional as F
 
+import fashion
 import opinion
 from harness import check, test
 
-STEPS, BATCH, CLASSES = 200, 128, 10
+STEPS, BATCH = 200, 128
 BOUND = 1e-3
-FOLDER = "/usr/share/datasets/fashion-mnist"
-
-
-def read_idx(name, offset, shape):
-    with gzip.open(f"{FOLDER}/{name}-ubyte.gz") as f:
-        return numpy.frombuffer(f.read(), numpy.uint8, offset=offset).reshape(shape)
-
-
-def batches(seed):
-    """(images, labels) of the first steps, as the workers get them: both parts together."""
-    images, labels = read_idx("train-images-idx3", 16, (-1, 28, 28)), read_idx("train-labels-idx1", 8, (-1,))
-    mean, deviation = numpy.float32(images.mean()), numpy.float32(images.std())
-    order = opinion.order(seed, 0, len(images))
-    for step in range(STEPS):
-        rows = order[step * BATCH:(step + 1) * BATCH]
-        yield (torch.tensor((images[rows].astype(numpy.float32) - mean) / deviation),
-               torch.tensor(labels[rows].astype(numpy.int64)))
 
 
 def train_torch(forward, values, rate):
     variables = [torch.tensor(value, requires_grad=True) for _, value in values]
     optimizer = torch.optim.SGD(variables, rate)
     losses = []
-    for images, labels in batches(1):
+    for images, labels in fashion.batches(1, BATCH, STEPS):
         loss = F.cross_entropy(forward(images, variables), labels)
         optimizer.zero_grad()
         loss.backward()
@@ -78,7 +61,7 @@ def a_perceptron_is_trained_as_by_pytorch(case):
         x = F.relu(x.flatten(1) @ v[0] + v[1])
         return F.relu(x @ v[2] + v[3]) @ v[4] + v[5]
 
-    wanted = train_torch(forward, opinion.initial_values("mlp", (128, 64), 28, 28, CLASSES, 1), 0.01)
+    wanted = train_torch(forward, opinion.initial_values("mlp", (128, 64), 28, 28, fashion.CLASSES, 1), 0.01)
     found = train_cluster(case, "model.hidden=[128, 64]", "update.rule=sgd", "update.learning_rate=0.01")
     compare(found, wanted, "mlp 784-128-64-10, sgd 0.01")
 
@@ -90,6 +73,6 @@ def lenet_is_trained_as_by_pytorch(case):
         x = F.max_pool2d(F.relu(F.conv2d(x, v[2], v[3], padding=2)), 2)
         return F.relu(x.flatten(1) @ v[4] + v[5]) @ v[6] + v[7]
 
-    wanted = train_torch(forward, opinion.initial_values("lenet", (), 28, 28, CLASSES, 1), 0.0005)
+    wanted = train_torch(forward, opinion.initial_values("lenet", (), 28, 28, fashion.CLASSES, 1), 0.0005)
     found = train_cluster(case, "model.name=lenet", "update.rule=sgd", "update.learning_rate=0.0005")
     compare(found, wanted, "lenet, sgd 0.0005")
