@@ -2,28 +2,19 @@
 #include <stdlib.h>
 
 #include "server/coordinator_internal.h"
-
-static float multiplier(bool set, float value)
-{
-    return set ? value : 1;
-}
+#include "server/declared.h"
 
 /* Points into the declaration. */
 static sg_checkpoint_variable variable_of(const Shardgrad__V1__Variable *v)
 {
-    return (sg_checkpoint_variable){
-        .name = v->name,
-        .shape = v->shape,
-        .rank = (uint32_t)v->n_shape,
-        .group = v->group,
-        .frozen = v->frozen,
-        .average = v->average,
-        .lr_multiplier =
-            multiplier(v->lr_multiplier_presence_case != SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE__NOT_SET,
-                       v->lr_multiplier),
-        .decay_multiplier =
-            multiplier(v->decay_multiplier_presence_case != SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE__NOT_SET,
-                       v->decay_multiplier)};
+    return (sg_checkpoint_variable){.name = v->name,
+                                    .shape = v->shape,
+                                    .rank = (uint32_t)v->n_shape,
+                                    .group = v->group,
+                                    .frozen = v->frozen,
+                                    .average = v->average,
+                                    .lr_multiplier = sg_declared_lr_multiplier(v),
+                                    .decay_multiplier = sg_declared_decay_multiplier(v)};
 }
 
 static sg_checkpoint_hyper hyper_of(const sg_coordinator *c)

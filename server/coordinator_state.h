@@ -16,7 +16,6 @@
 #define SG_COORDINATOR_MAX_CHANGES    32u   /* keys that one set changes */
 #define SG_COORDINATOR_MAX_GENERATION SG_CHECKPOINT_MAX_GENERATION
 #define SG_COORDINATOR_MAX_GROUPS     64u
-#define SG_COORDINATOR_MAX_RANK       8u
 #define SG_COORDINATOR_TEXT_BYTES     256u
 #define SG_COORDINATOR_TICK_MS        UINT64_C(100)
 /* Lives that had an index before the one of now: a late repeat of their Hello must not count as a new life. */

@@ -5,21 +5,21 @@
 #include "common/plan.h"
 #include "common/utf8.h"
 #include "server/coordinator_internal.h"
+#include "server/declared.h"
 
-#define NAME_BYTES  255u
 #define MAX_ELEMS   (UINT64_MAX >> 16) /* the store's bound, too */
 #define MAX_EVERY   65536u
 #define ORDER_BYTES 256u /* more than an order says beside the list */
-#define SHAPE_BYTES ((size_t)SG_COORDINATOR_MAX_RANK * 21)
+#define SHAPE_BYTES ((size_t)SG_DECLARED_MAX_RANK * 21)
 
 /* --- valid? ----------------------------------------------------------------------------------------------------- */
 
 static sg_status check_name(size_t index, const char *name, sg_error *err)
 {
     size_t n_bytes = strlen(name);
-    if (n_bytes < 1 || n_bytes > NAME_BYTES)
+    if (n_bytes < 1 || n_bytes > SG_DECLARED_NAME_BYTES)
         return sg_error_set(err, SG_INVALID, "variable %zu has a name of %zu bytes, wanted 1 to %u", index, n_bytes,
-                            NAME_BYTES);
+                            SG_DECLARED_NAME_BYTES);
     for (size_t i = 0; i < n_bytes;) {
         uint32_t character;
         size_t length = sg_utf8_decode(name + i, n_bytes - i, &character);
@@ -47,9 +47,9 @@ static sg_status check_variable(size_t index, const Shardgrad__V1__Variable *var
     sg_status status = check_name(index, name, err);
     if (status != SG_OK)
         return status;
-    if (variable->n_shape > SG_COORDINATOR_MAX_RANK)
+    if (variable->n_shape > SG_DECLARED_MAX_RANK)
         return sg_error_set(err, SG_INVALID, "variable %zu '%.100s' has %zu dimensions, wanted at most %u", index, name,
-                            variable->n_shape, SG_COORDINATOR_MAX_RANK);
+                            variable->n_shape, SG_DECLARED_MAX_RANK);
     uint64_t n_elems = 1;
     for (size_t i = 0; i < variable->n_shape; i++) {
         if (variable->shape[i] == 0)
@@ -65,11 +65,9 @@ static sg_status check_variable(size_t index, const Shardgrad__V1__Variable *var
     if (variable->group >= SG_COORDINATOR_MAX_GROUPS)
         return sg_error_set(err, SG_INVALID, "variable %zu '%.100s' is of group %" PRIu32 ", wanted at most %u", index,
                             name, variable->group, SG_COORDINATOR_MAX_GROUPS - 1);
-    if (variable->lr_multiplier_presence_case != SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE__NOT_SET)
-        status = check_multiplier(index, name, "lr_multiplier", variable->lr_multiplier, err);
-    if (status == SG_OK &&
-        variable->decay_multiplier_presence_case != SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE__NOT_SET)
-        status = check_multiplier(index, name, "decay_multiplier", variable->decay_multiplier, err);
+    status = check_multiplier(index, name, "lr_multiplier", sg_declared_lr_multiplier(variable), err);
+    if (status == SG_OK)
+        status = check_multiplier(index, name, "decay_multiplier", sg_declared_decay_multiplier(variable), err);
     return status;
 }
 
@@ -163,7 +161,7 @@ static const char *shape_text(const Shardgrad__V1__Variable *variable, char out[
 {
     size_t length = 0;
     snprintf(out, SHAPE_BYTES, "scalar");
-    for (size_t i = 0; i < variable->n_shape && i < SG_COORDINATOR_MAX_RANK; i++)
+    for (size_t i = 0; i < variable->n_shape && i < SG_DECLARED_MAX_RANK; i++)
         length +=
             (size_t)snprintf(out + length, SHAPE_BYTES - length, "%s%" PRIu64, i == 0 ? "" : "x", variable->shape[i]);
     return out;
@@ -173,19 +171,6 @@ static bool same_shape(const Shardgrad__V1__Variable *a, const Shardgrad__V1__Va
 {
     return a->n_shape == b->n_shape &&
            (a->n_shape == 0 || memcmp(a->shape, b->shape, a->n_shape * sizeof *a->shape) == 0);
-}
-
-static double lr_multiplier(const Shardgrad__V1__Variable *variable)
-{
-    bool unset = variable->lr_multiplier_presence_case == SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE__NOT_SET;
-    return unset ? 1 : (double)variable->lr_multiplier;
-}
-
-static double decay_multiplier(const Shardgrad__V1__Variable *variable)
-{
-    bool unset =
-        variable->decay_multiplier_presence_case == SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE__NOT_SET;
-    return unset ? 1 : (double)variable->decay_multiplier;
 }
 
 static sg_status compare_variable(size_t index, const Shardgrad__V1__Variable *known,
@@ -211,13 +196,14 @@ static sg_status compare_variable(size_t index, const Shardgrad__V1__Variable *k
     if (known->average != mine->average)
         return sg_error_set(err, SG_MISMATCH, "variable %zu '%.100s' is %s here and %s in the cluster", index, name,
                             mine->average ? "averaged" : "trained", known->average ? "averaged" : "trained");
-    if (lr_multiplier(known) != lr_multiplier(mine))
+    if (sg_declared_lr_multiplier(known) != sg_declared_lr_multiplier(mine))
         return sg_error_set(err, SG_MISMATCH, "variable %zu '%.100s' has lr_multiplier %g here and %g in the cluster",
-                            index, name, lr_multiplier(mine), lr_multiplier(known));
-    if (decay_multiplier(known) != decay_multiplier(mine))
+                            index, name, (double)sg_declared_lr_multiplier(mine),
+                            (double)sg_declared_lr_multiplier(known));
+    if (sg_declared_decay_multiplier(known) != sg_declared_decay_multiplier(mine))
         return sg_error_set(err, SG_MISMATCH,
                             "variable %zu '%.100s' has decay_multiplier %g here and %g in the cluster", index, name,
-                            decay_multiplier(mine), decay_multiplier(known));
+                            (double)sg_declared_decay_multiplier(mine), (double)sg_declared_decay_multiplier(known));
     return SG_OK;
 }
 

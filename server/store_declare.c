@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_NAME_BYTES 255u
-#define MAX_RANK       8u
+#include "server/declared.h"
 
 static void slice_deinit(sg_store *store, sg_store_slice *slice)
 {
@@ -50,24 +49,11 @@ void sg_store_free_variables(sg_store *store)
     store->value_bytes = store->slot_bytes = 0;
 }
 
-static float lr_multiplier(const Shardgrad__V1__Variable *variable)
-{
-    bool set = variable->lr_multiplier_presence_case == SHARDGRAD__V1__VARIABLE__LR_MULTIPLIER_PRESENCE_LR_MULTIPLIER;
-    return set ? variable->lr_multiplier : 1.0f;
-}
-
-static float decay_multiplier(const Shardgrad__V1__Variable *variable)
-{
-    bool set =
-        variable->decay_multiplier_presence_case == SHARDGRAD__V1__VARIABLE__DECAY_MULTIPLIER_PRESENCE_DECAY_MULTIPLIER;
-    return set ? variable->decay_multiplier : 1.0f;
-}
-
 static sg_status count_elems(const Shardgrad__V1__Variable *variable, uint64_t *n_elems, sg_error *err)
 {
-    if (variable->n_shape > MAX_RANK)
+    if (variable->n_shape > SG_DECLARED_MAX_RANK)
         return sg_error_set(err, SG_INVALID, "variable '%s' has %zu dimensions; at most %u are allowed", variable->name,
-                            variable->n_shape, MAX_RANK);
+                            variable->n_shape, SG_DECLARED_MAX_RANK);
     uint64_t product = 1;
     for (size_t i = 0; i < variable->n_shape; i++) {
         if (variable->shape[i] == 0 || product > (UINT64_MAX >> 16) / variable->shape[i])
@@ -82,13 +68,13 @@ static sg_status count_elems(const Shardgrad__V1__Variable *variable, uint64_t *
 static sg_status check_variable(const Shardgrad__V1__Variable *variable, size_t index, sg_error *err)
 {
     size_t name_bytes = strlen(variable->name);
-    if (name_bytes == 0 || name_bytes > MAX_NAME_BYTES)
+    if (name_bytes == 0 || name_bytes > SG_DECLARED_NAME_BYTES)
         return sg_error_set(err, SG_INVALID, "variable %zu: its name has %zu bytes; want 1 to %u", index, name_bytes,
-                            MAX_NAME_BYTES);
+                            SG_DECLARED_NAME_BYTES);
     sg_status status = sg_store_check_dtype(variable->dtype, err);
     if (status != SG_OK)
         return sg_error_prefix(err, status, "variable '%s'", variable->name);
-    if (!isfinite(lr_multiplier(variable)) || !isfinite(decay_multiplier(variable)))
+    if (!isfinite(sg_declared_lr_multiplier(variable)) || !isfinite(sg_declared_decay_multiplier(variable)))
         return sg_error_set(err, SG_INVALID, "variable '%s': a multiplier is not finite", variable->name);
     return SG_OK;
 }
@@ -124,8 +110,8 @@ static void copy_variables(sg_store *store, const sg_store_way *way, const Shard
         to->average = from->average;
         to->exempt = from->n_shape <= 1;
         atomic_init(&to->rule, (int)(from->average ? SG_RULE_AVERAGE : way->rule));
-        to->lr_multiplier = lr_multiplier(from);
-        to->decay_multiplier = decay_multiplier(from);
+        to->lr_multiplier = sg_declared_lr_multiplier(from);
+        to->decay_multiplier = sg_declared_decay_multiplier(from);
     }
 }
 
@@ -194,9 +180,10 @@ static sg_status check_same(const sg_store *store, const Shardgrad__V1__PsDeclar
         const sg_store_variable *kept = &store->variables[i];
         same = strcmp(variable->name, kept->name) == 0 && variable->frozen == kept->frozen &&
                variable->average == kept->average && (variable->n_shape <= 1) == kept->exempt &&
-               !(lr_multiplier(variable) < kept->lr_multiplier) && !(lr_multiplier(variable) > kept->lr_multiplier) &&
-               !(decay_multiplier(variable) < kept->decay_multiplier) &&
-               !(decay_multiplier(variable) > kept->decay_multiplier) &&
+               !(sg_declared_lr_multiplier(variable) < kept->lr_multiplier) &&
+               !(sg_declared_lr_multiplier(variable) > kept->lr_multiplier) &&
+               !(sg_declared_decay_multiplier(variable) < kept->decay_multiplier) &&
+               !(sg_declared_decay_multiplier(variable) > kept->decay_multiplier) &&
                plan->variables[i].n_elems == known->variables[i].n_elems &&
                plan->variables[i].group == known->variables[i].group;
     }
