@@ -73,9 +73,6 @@ json_t *sg_checkpoint_changes_json(const sg_checkpoint_change *changes, uint32_t
 bool sg_checkpoint_json_changes(json_t *object, sg_checkpoint_change **changes, uint32_t *n);
 /* NULL if it cannot be told in JSON. */
 json_t *sg_checkpoint_manifest_json(const sg_checkpoint_manifest *manifest);
-/* Errors: DATA, naming `path`. To be freed by sg_checkpoint_manifest_deinit, also after failure. */
-SG_MUST_USE sg_status sg_checkpoint_json_manifest(const json_t *object, const char *path,
-                                                  sg_checkpoint_manifest *manifest, sg_error *err);
 /* Reads the set's manifest, and that it is this set's. *newer as above. */
 SG_MUST_USE sg_status sg_checkpoint_load_manifest(const sg_checkpoint *folder, sg_checkpoint_set set,
                                                   sg_checkpoint_manifest *manifest, bool *newer, sg_error *err);

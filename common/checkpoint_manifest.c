@@ -278,8 +278,8 @@ static const char *decode(const json_t *object, sg_checkpoint_manifest *m)
     return NULL;
 }
 
-sg_status sg_checkpoint_json_manifest(const json_t *object, const char *path, sg_checkpoint_manifest *manifest,
-                                      sg_error *err)
+/* Errors: DATA, naming `path`. To be freed by sg_checkpoint_manifest_deinit, also after failure. */
+static sg_status read_manifest(const json_t *object, const char *path, sg_checkpoint_manifest *manifest, sg_error *err)
 {
     *manifest = (sg_checkpoint_manifest){0};
     const char *wrong = decode(object, manifest);
@@ -296,7 +296,7 @@ sg_status sg_checkpoint_load_manifest(const sg_checkpoint *folder, sg_checkpoint
     json_t *object;
     sg_status status = sg_checkpoint_get_json(folder->disk, path, &object, newer, err);
     if (status == SG_OK) {
-        status = sg_checkpoint_json_manifest(object, path, manifest, err);
+        status = read_manifest(object, path, manifest, err);
         if (status == SG_OK && !sg_checkpoint_set_equal(manifest->set, set)) {
             char name[SG_CHECKPOINT_NAME_BYTES];
             status = sg_error_set(err, SG_DATA, "%s is the manifest of %s", path,

@@ -136,7 +136,8 @@ static bool answer_parked(sg_coordinator *c)
     return moved;
 }
 
-void sg_coordinator_settle(sg_coordinator *c)
+/* Answers what can be answered and advances what can advance, until nothing moves. */
+static void settle(sg_coordinator *c)
 {
     bool moved = true;
     while (moved) {
@@ -172,14 +173,14 @@ void sg_coordinator_on_register(sg_coordinator *c, uint64_t now_ms, const Shardg
 {
     enter(c, now_ms);
     sg_coordinator_ps_register(c, request, call);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_hello(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__HelloRequest *request, void *call)
 {
     enter(c, now_ms);
     sg_coordinator_members_hello(c, request, call);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_declare(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__DeclareRequest *request,
@@ -189,7 +190,7 @@ void sg_coordinator_on_declare(sg_coordinator *c, uint64_t now_ms, const Shardgr
     sg_coordinator_worker *worker = sg_coordinator_known(c, call, request->incarnation, request->generation);
     if (worker != NULL)
         sg_coordinator_init_declare(c, worker, request, call);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_initialized(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__InitializedRequest *request,
@@ -199,7 +200,7 @@ void sg_coordinator_on_initialized(sg_coordinator *c, uint64_t now_ms, const Sha
     sg_coordinator_worker *worker = sg_coordinator_known(c, call, request->incarnation, request->generation);
     if (worker != NULL)
         sg_coordinator_init_initialized(c, worker, request, call);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_ticket(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__TicketRequest *request,
@@ -209,7 +210,7 @@ void sg_coordinator_on_ticket(sg_coordinator *c, uint64_t now_ms, const Shardgra
     sg_coordinator_worker *worker = sg_coordinator_known(c, call, request->incarnation, request->generation);
     if (worker != NULL)
         sg_coordinator_tickets_ask(c, worker, request, call);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 /* Of a worker that was too late, and has not got the answer to its hello yet: it keeps its lease. */
@@ -239,7 +240,7 @@ void sg_coordinator_on_heartbeat(sg_coordinator *c, uint64_t now_ms, const Shard
         worker->resting = true;
     if (left || worker != NULL)
         sg_coordinator_leases_heartbeat(c, call);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__LeaveRequest *request, void *call)
@@ -262,21 +263,21 @@ void sg_coordinator_on_leave(sg_coordinator *c, uint64_t now_ms, const Shardgrad
         if (worker != NULL)
             sg_coordinator_leases_leave(c, worker, request, call);
     }
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_norms(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__NormsRequest *request, void *call)
 {
     enter(c, now_ms);
     sg_coordinator_norms_ask(c, request, call);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_save(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__SaveRequest *request, void *call)
 {
     enter(c, now_ms);
     sg_coordinator_save_ask_for(c, request, call);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_written(sg_coordinator *c, uint64_t now_ms, sg_checkpoint_set set, sg_status status,
@@ -285,7 +286,7 @@ void sg_coordinator_on_written(sg_coordinator *c, uint64_t now_ms, sg_checkpoint
     enter(c, now_ms);
     if (!c->over && set.generation == c->generation)
         sg_coordinator_save_written(c, set.iteration, status, sg_coordinator_text(message));
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_status(sg_coordinator *c, uint64_t now_ms, const Shardgrad__V1__StatusRequest *request,
@@ -300,7 +301,7 @@ void sg_coordinator_on_set(sg_coordinator *c, uint64_t now_ms, const Shardgrad__
 {
     enter(c, now_ms);
     sg_coordinator_hyper_set(c, request, call);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_ordered(sg_coordinator *c, uint64_t now_ms, uint32_t ps, uint64_t life, sg_status status,
@@ -309,14 +310,14 @@ void sg_coordinator_on_ordered(sg_coordinator *c, uint64_t now_ms, uint32_t ps, 
     enter(c, now_ms);
     SG_ASSERT(ps < c->n_ps);
     sg_coordinator_orders_result(c, ps, life, status, sg_coordinator_text(message), response);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 void sg_coordinator_on_recorded(sg_coordinator *c, uint64_t now_ms, const sg_coordinator_recorded *recorded)
 {
     enter(c, now_ms);
     sg_coordinator_generation_recorded(c, recorded);
-    sg_coordinator_settle(c);
+    settle(c);
 }
 
 /* --- time ------------------------------------------------------------------------------------------------------- */
@@ -362,11 +363,12 @@ void sg_coordinator_tick(sg_coordinator *c, uint64_t now_ms)
     c->ticked_ms = c->now_ms;
     sg_coordinator_ps_tick(c);
     sg_coordinator_generation_tick(c);
+    sg_coordinator_orders_tick(c);
     if (!c->recording)
         sg_coordinator_leases_tick(c);
     sg_coordinator_losses_tick(c);
     sg_coordinator_change_tick(c);
-    sg_coordinator_settle(c);
+    settle(c);
     answer_waiting(c);
     sg_coordinator_waits_tick(c);
 }
@@ -375,5 +377,5 @@ void sg_coordinator_stop(sg_coordinator *c, uint64_t now_ms)
 {
     enter(c, now_ms);
     sg_coordinator_end_stop(c, 0);
-    sg_coordinator_settle(c);
+    settle(c);
 }

@@ -29,8 +29,8 @@
  *   coordinator_waits.c      for whom the job waits
  *   coordinator_status.c     the status message
  *
- * Every request is handled in two strokes: it changes the state or parks, and then sg_coordinator_settle looks at every
- * parked call again until nothing moves. So no event has to know who waits for it. */
+ * Every request is handled in two strokes: it changes the state or parks, and then settle in coordinator.c looks at
+ * every parked call again until nothing moves. So no event has to know who waits for it. */
 #ifndef SG_SERVER_COORDINATOR_INTERNAL_H
 #define SG_SERVER_COORDINATOR_INTERNAL_H
 
@@ -54,8 +54,6 @@ void sg_coordinator_unpark(sg_coordinator *c, sg_coordinator_parked *call); /* r
 
 /* --- coordinator.c ---------------------------------------------------------------------------------------------- */
 
-/* Answers what can be answered and advances what can advance, until nothing moves. */
-void sg_coordinator_settle(sg_coordinator *c);
 /* A moment that the coordinator's own lateness puts off, though not beyond now. */
 uint64_t sg_coordinator_put_off(const sg_coordinator *c, uint64_t ms, uint64_t late_ms);
 
@@ -100,6 +98,11 @@ void sg_coordinator_orders_clear(sg_coordinator *c, uint32_t ps);
 /* Forgets everything: a new life begins with sequence 1. */
 void sg_coordinator_orders_reset(sg_coordinator *c, uint32_t ps);
 void sg_coordinator_orders_pump(sg_coordinator *c);
+/* "waiting for ps 0 to reach ps 1 (address): connection refused", of the first that it does not; NULL: it reaches all.
+ */
+const char *sg_coordinator_orders_unreached(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
+/* Before training has begun the job ends where ps 0 has not reached another one for start_timeout_ms. */
+void sg_coordinator_orders_tick(sg_coordinator *c);
 /* True if some ps has fallen so far behind that no more may be ordered. */
 bool sg_coordinator_orders_full(const sg_coordinator *c);
 /* True: so it is, and the call was failed. */

@@ -6,7 +6,7 @@
 
 #define BACKOFF_MIN_MS 50u
 #define BACKOFF_MAX_MS 1000u
-/* A ps that acknowledges nothing is lost by its lease long before; this bounds what a flood of Hellos can queue. */
+/* A ps that is not there is lost by its lease long before; this bounds what a flood of Hellos can queue. */
 #define MAX_ORDERS 1024u
 
 static bool is_declare(const ProtobufCMessage *body)
@@ -104,6 +104,7 @@ void sg_coordinator_orders_reset(sg_coordinator *c, uint32_t index)
     ps->under_way = ps->sent_once = false;
     ps->retry_ms = 0;
     ps->backoff_ms = BACKOFF_MIN_MS;
+    ps->unreached[0] = '\0';
 }
 
 bool sg_coordinator_orders_full(const sg_coordinator *c)
@@ -190,6 +191,47 @@ static bool is_worth_repeating(const sg_coordinator *c, sg_status status)
            status == SG_CANCELLED || status == SG_FENCED || (status == SG_STOPPED && !c->over);
 }
 
+/* It may renew its lease all the same: ps 0 is reached from there, but not the other way round. */
+static void note_reached(const sg_coordinator *c, sg_coordinator_ps *ps, sg_status status, const char *message)
+{
+    const bool is_reached = status != SG_UNAVAILABLE && status != SG_TIMEOUT;
+    if (!is_reached && ps->unreached[0] == '\0')
+        ps->unreached_ms = c->now_ms;
+    const char *why = message[0] != '\0' ? message : sg_status_name(status);
+    snprintf(ps->unreached, sizeof ps->unreached, "%s", is_reached ? "" : why);
+}
+
+static bool is_unreached(const sg_coordinator_ps *ps)
+{
+    return sg_coordinator_ps_is_up(ps) && ps->unreached[0] != '\0' && !STAILQ_EMPTY(&ps->orders);
+}
+
+const char *sg_coordinator_orders_unreached(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
+{
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    for (uint32_t i = 0; i < c->n_ps; i++) {
+        if (!is_unreached(&c->ps[i]))
+            continue;
+        snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for ps 0 to reach %s: %s", sg_coordinator_ps_name(c, i, name),
+                 c->ps[i].unreached);
+        return out;
+    }
+    return NULL;
+}
+
+void sg_coordinator_orders_tick(sg_coordinator *c)
+{
+    const uint64_t limit_ms = c->config->start_timeout_ms;
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    for (uint32_t i = 0; i < c->n_ps && !c->started && !c->recording && !c->over; i++) {
+        if (is_unreached(&c->ps[i]) && c->now_ms - c->ps[i].unreached_ms >= limit_ms)
+            sg_coordinator_end_fail(c, SG_UNAVAILABLE,
+                                    "ps 0 did not reach %s for %" PRIu64 " ms, though that reaches ps 0: %s; look at "
+                                    "ps and advertise in the cluster file",
+                                    sg_coordinator_ps_name(c, i, name), limit_ms, c->ps[i].unreached);
+    }
+}
+
 void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t life, sg_status status,
                                   const char *message, const Shardgrad__V1__OrderResponse *response)
 {
@@ -197,6 +239,7 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     if (life != ps->life || !ps->under_way)
         return;
     ps->under_way = false;
+    note_reached(c, ps, status, message);
     if (is_worth_repeating(c, status)) {
         ps->retry_ms = c->now_ms + ps->backoff_ms;
         if (status == SG_NOT_READY)

@@ -90,6 +90,7 @@ static sg_rpc_channel *channel_to(sg_coordinator_service *service, uint32_t ps, 
     if (!known->address || strcmp(known->address, address) != 0) {
         free(known->address);
         known->address = sg_xstrdup(address);
+        sg_rpc_channel_release(known->channel);
         known->channel = sg_rpc_client_channel(service->options.client, address);
     }
     return known->channel;
@@ -107,7 +108,7 @@ static void send_order(sg_coordinator_service *service, const sg_coordinator_act
         on_order_reply(o, status, &err, NULL);
         return;
     }
-    o->channel = channel_to(service, action->ps, action->address);
+    o->channel = channel_to(service, action->ps, action->ps == 0 && service->own ? service->own : action->address);
     sg_rpc_pending_release(sg_rpc_channel_call(
         o->channel, declares ? "/shardgrad.v1.ParameterService/Declare" : "/shardgrad.v1.ParameterService/Order",
         message, service->options.config->lease_ms, on_order_reply, o));
@@ -269,6 +270,11 @@ static void on_call(void *user, sg_rpc_call *call)
 METHODS(X)
 #undef X
 
+void sg_coordinator_service_set_own(sg_coordinator_service *service, const char *address)
+{
+    service->own = sg_xstrdup(address);
+}
+
 sg_coordinator_service *sg_coordinator_service_create(const sg_coordinator_service_options *options)
 {
     sg_coordinator_service *service = sg_xcalloc(1, sizeof *service);
@@ -350,6 +356,7 @@ void sg_coordinator_service_destroy(sg_coordinator_service *service)
     for (size_t i = 0; i < service->options.config->ps.n; i++)
         free(service->channels[i].address);
     free(service->channels);
+    free(service->own);
     for (left_over *first; (first = STAILQ_FIRST(&service->left_over)) != NULL;) {
         STAILQ_REMOVE_HEAD(&service->left_over, link);
         sg_coordinator_action_deinit(&first->action);

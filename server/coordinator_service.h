@@ -32,6 +32,9 @@ typedef struct sg_coordinator_service_options {
 
 sg_coordinator_service *sg_coordinator_service_create(const sg_coordinator_service_options *options);
 
+/* Where ps 0, which is this process, takes its orders: others may reach it by another address. Before it registers. */
+void sg_coordinator_service_set_own(sg_coordinator_service *service, const char *address);
+
 #define SG_COORDINATOR_SERVICE_METHODS 11
 /* The methods to serve; the service must outlive the server. */
 void sg_coordinator_service_methods(sg_coordinator_service *service,

@@ -41,6 +41,7 @@ struct sg_coordinator_service {
     sg_mailbox_item perform;            /* in the mailbox: */
     bool perform_posted;
     order_channel *channels;       /* [config.ps.n] */
+    char *own;                     /* address; NULL: as others have it */
     TAILQ_HEAD(, request) waiting; /* requests that are not answered */
     method methods[SG_COORDINATOR_SERVICE_METHODS];
     bool closed;

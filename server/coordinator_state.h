@@ -113,6 +113,9 @@ typedef struct sg_coordinator_ps {
     bool sent_once;    /* the order at the head was sent: it may have been applied */
     uint64_t retry_ms; /* not sent again before */
     uint64_t backoff_ms;
+    char
+        unreached[SG_COORDINATOR_TEXT_BYTES]; /* why the order at the head does not get there; "": it was not in vain */
+    uint64_t unreached_ms;                    /* since when */
 
     uint64_t *admitted; /* [max_workers] newest incarnation of each index that it acknowledged */
     uint64_t attempt;   /* newest that it acknowledged */

@@ -142,7 +142,12 @@ static const char *waits_for(const sg_coordinator *c, uint64_t *known_ms, char o
         break;
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_VARIABLES:
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_INITIALIZING:
-        initializer(c, out);
+        if (sg_coordinator_orders_unreached(c, out) == NULL)
+            initializer(c, out);
+        break;
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING:
+    case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RECOVERING:
+        (void)sg_coordinator_orders_unreached(c, out);
         break;
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING:
         if (sg_coordinator_losses_waiting(c, out) != NULL || sg_coordinator_change_waiting(c, out) != NULL)
@@ -177,6 +182,8 @@ static const char *behind_ps(const sg_coordinator *c, bool (*behind)(const sg_co
     for (uint32_t i = 0; i < c->n_ps; i++) {
         if (!behind(c, i, worker))
             continue;
+        if (sg_coordinator_orders_unreached(c, out) != NULL)
+            return out;
         char name[SG_COORDINATOR_TEXT_BYTES];
         snprintf(out, SG_ERROR_MESSAGE_BYTES, "waiting for %s to %s", sg_coordinator_ps_name(c, i, name), to_what);
         return out;

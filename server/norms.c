@@ -18,7 +18,7 @@ typedef struct question {
     sg_mailbox_item posted, done;
     sg_store_norms what;
     bool under_way;
-    sg_rpc_channel *channel; /* that it was asked over last */
+    sg_rpc_channel *channel; /* that it is asked over, while it is */
     uint64_t next_ms;
     sg_status status; /* of the newest call */
     sg_error error;
@@ -26,6 +26,7 @@ typedef struct question {
 
 struct sg_norms {
     sg_norms_options options;
+    sg_rpc_channel *channel;          /* to the coordinator, as the registrar found it last; NULL: not asked yet */
     TAILQ_HEAD(, question) questions; /* on the loop's thread */
     bool closed;
 };
@@ -115,7 +116,12 @@ static void ask_now(sg_norms *n, question *q)
 {
     const sg_norms_options *options = &n->options;
     uint64_t life;
-    q->channel = sg_registrar_channel(*options->registrar, &life);
+    const char *address = sg_rpc_channel_address(sg_registrar_channel(*options->registrar, &life));
+    if (!n->channel || strcmp(sg_rpc_channel_address(n->channel), address) != 0) {
+        sg_rpc_channel_release(n->channel);
+        n->channel = sg_rpc_client_channel(options->client, address);
+    }
+    q->channel = n->channel;
     Shardgrad__V1__NormsRequest request = SHARDGRAD__V1__NORMS_REQUEST__INIT;
     request.ps = options->ps;
     request.life = life;

@@ -22,7 +22,7 @@ typedef struct sg_norms_options {
     sg_registrar *const
         *registrar; /* knows the coordinator's address and this ps's life; there before any question is */
     sg_mailbox *mailbox;
-    sg_rpc_client *client;
+    sg_rpc_client *client; /* whose thread it has for itself: an answer is worked on there, which may take long */
     const sg_log *log;
 } sg_norms_options;
 

@@ -303,6 +303,7 @@ void sg_ps_destroy(sg_ps *ps)
         uv_sem_post(&ps->wakes_stopper);
     uv_thread_join(&ps->stopper);
     uv_sem_destroy(&ps->wakes_stopper);
+    sg_rpc_client_destroy(ps->norms_client); /* its thread may still be closing rounds */
     if (ps->store)
         sg_store_drop_contributions(ps->store); /* received messages are gRPC's, which may end with its last user */
     sg_rpc_server_destroy(ps->server);

@@ -34,6 +34,7 @@ struct sg_ps {
     atomic_bool stop_posted;
     sg_security *security;
     sg_rpc_client *client;
+    sg_rpc_client *norms_client; /* of its own: what comes back takes long, and no lease may wait for it */
     sg_rpc_server *server;
     sg_store *store;
     sg_parameter_service parameter_service;

@@ -88,12 +88,14 @@ static uint64_t on_new_life(void *user)
 static sg_status create_parts(sg_ps *ps, sg_error *err)
 {
     const sg_config *config = ps->options.config;
-    ps->client = sg_rpc_client_create(&(sg_rpc_client_options){.threads = 1,
-                                                               .message_bytes = config->message_bytes,
-                                                               .on_demand = true,
-                                                               .security = ps->security,
-                                                               .log = ps->options.log});
-    if (!ps->client)
+    const sg_rpc_client_options calls = {.threads = 1,
+                                         .message_bytes = config->message_bytes,
+                                         .on_demand = true,
+                                         .security = ps->security,
+                                         .log = ps->options.log};
+    ps->client = sg_rpc_client_create(&calls);
+    ps->norms_client = sg_rpc_client_create(&calls);
+    if (!ps->client || !ps->norms_client)
         return sg_error_set(err, SG_EXHAUSTED, "no thread for the calls to the coordinator");
     ps->store =
         sg_store_create(&(sg_store_options){.ps = ps->options.index,
@@ -122,7 +124,7 @@ static sg_status create_parts(sg_ps *ps, sg_error *err)
                                                     .store = ps->store,
                                                     .registrar = &ps->registrar,
                                                     .mailbox = &ps->mailbox,
-                                                    .client = ps->client,
+                                                    .client = ps->norms_client,
                                                     .log = ps->options.log});
     ps->parameter_service = (sg_parameter_service){.store = ps->store, .message_bytes = config->message_bytes};
     if (ps->options.index != 0)
@@ -254,6 +256,8 @@ sg_status sg_ps_parts_announce(sg_ps *ps, sg_error *err)
     if (status != SG_OK)
         return status;
     ps->published = true;
+    if (ps->coordinator_service)
+        sg_coordinator_service_set_own(ps->coordinator_service, coordinator_address(ps));
     uint64_t life = sg_clock_random_id();
     sg_store_set_life(ps->store, life);
     ps->registrar = sg_registrar_create(&(sg_registrar_options){

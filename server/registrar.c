@@ -208,6 +208,7 @@ static sg_status find_coordinator(sg_registrar *r, sg_error *err)
     }
     if (!r->channel || strcmp(target, r->target) != 0) {
         memcpy(r->target, target, sizeof target);
+        sg_rpc_channel_release(r->channel);
         r->channel = sg_rpc_client_channel(r->options.client, target);
     }
     return SG_OK;

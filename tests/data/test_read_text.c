@@ -66,6 +66,25 @@ Test(read_text, csv_takes_the_label_from_any_column_and_passes_over_a_header)
     sg_files_remove(&files);
 }
 
+static void expect_one_example(const char *text)
+{
+    sg_files files = sg_files_make();
+    const char *path = sg_sets_write_text(&files, text, false);
+    sg_config *config = sg_sets_config_with("csv", path, path, ", header: true, classes: 2");
+    sg_dataset *a = sg_sets_load(config);
+    cr_assert_eq(a->n_examples, 1u);
+    sg_dataset_destroy(a);
+    sg_config_destroy(config);
+    sg_files_remove(&files);
+}
+
+Test(read_text, the_header_of_a_csv_may_count_its_columns_or_name_none)
+{
+    expect_one_example("0,1,2\n5,6,1\n");
+    expect_one_example(",,\n5,6,1\n");
+    expect_one_example(",1,\n5,6,1\n");
+}
+
 Test(read_text, csv_of_several_files_and_thousands_of_lines_is_one_set)
 {
     enum { n_lines = 3000 };

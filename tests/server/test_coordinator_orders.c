@@ -1,5 +1,6 @@
 /* What becomes of orders that are not simply acknowledged. */
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "coordinator_fixture.h"
 
@@ -35,5 +36,29 @@ Test(coordinator_orders, a_ps_that_ended_without_a_word_is_waited_for_when_its_l
     }
     cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_WAITING_FOR_PS);
     cr_assert(rig_logged(&r, "ps_silent ps=1 address=host:1 silent_ms=5000"), "%s", r.log);
+    rig_deinit(&r);
+}
+
+/* It renews its lease: it reaches ps 0, but not the other way round, since the address that it is told by is wrong. */
+Test(coordinator_orders, a_ps_that_cannot_be_reached_is_named_with_the_reason_and_ends_the_job_in_the_end)
+{
+    rig r;
+    rig_init(&r, rig_two_ps);
+    r.silent[1] = true;
+    rig_register_all(&r);
+    const rig_call *hello = rig_hello(&r, 0, 7);
+    rig_live(&r, 3000, (const uint64_t[]){0});
+    rig_failed(hello, SG_WAITING, "waiting for ps 0 to reach ps 1 (host:1): ");
+    cr_assert_not_null(strstr(rig_status(&r)->waiting_for, "waiting for ps 0 to reach ps 1 (host:1): "), "%s",
+                       rig_status(&r)->waiting_for);
+    r.silent[1] = false;
+    rig_live(&r, 2000, (const uint64_t[]){0});
+    cr_assert_null(strstr(rig_status(&r)->waiting_for, "reach"), "%s", rig_status(&r)->waiting_for);
+    r.silent[1] = true;
+    hello = rig_hello(&r, 1, 8);
+    rig_live(&r, r.config->start_timeout_ms - 1000, (const uint64_t[]){0});
+    cr_assert_eq(r.n_ends, 0);
+    rig_live(&r, 2000 + 2 * r.config->shutdown_grace_ms, (const uint64_t[]){0});
+    rig_failed(rig_hello(&r, 1, 8), SG_UNAVAILABLE, "ps 0 did not reach ps 1 (host:1) for 60000 ms, though that");
     rig_deinit(&r);
 }

@@ -363,8 +363,6 @@ void sg_session_lane_leave(sg_session *session, const sg_session_request *reques
 void sg_session_lanes_drop(sg_session *session, const sg_session_task *task);
 /* The slices of this push are free for their next one. */
 void sg_session_lane_unblock(sg_session *session, const sg_session_request *push);
-/* Something may have become possible in this lane. */
-void sg_session_lane_touch(sg_session *session, uint32_t lane);
 /* Sends from all lanes that were touched. */
 void sg_session_lanes_send(sg_session *session, uint64_t now_ms);
 /* Cuts `slices` ([n], ascending) into messages for one ps of at most message_bytes, in that order, and calls `each`

@@ -100,7 +100,8 @@ void sg_session_lanes_destroy(sg_session *session)
     free(session->lanes);
 }
 
-void sg_session_lane_touch(sg_session *session, uint32_t index)
+/* Something may have become possible in this lane. */
+static void touch_lane(sg_session *session, uint32_t index)
 {
     sg_session_lane *lane = &session->lanes[index];
     if (!lane->touched)
@@ -118,7 +119,7 @@ void sg_session_lane_add(sg_session *session, sg_session_request *request)
     } else {
         queue_put(lane, request);
     }
-    sg_session_lane_touch(session, request->lane);
+    touch_lane(session, request->lane);
 }
 
 void sg_session_lane_leave(sg_session *session, const sg_session_request *request)
@@ -129,7 +130,7 @@ void sg_session_lane_leave(sg_session *session, const sg_session_request *reques
         lane->active_bytes -= request->message->slice_bytes;
     }
     lane->full = lane->full && !request->resting;
-    sg_session_lane_touch(session, request->lane);
+    touch_lane(session, request->lane);
 }
 
 void sg_session_lane_rest(sg_session *session, sg_session_request *request)
@@ -193,7 +194,7 @@ static void refused_return(sg_session *session, sg_session_request *push)
     sg_session_lane *lane = &session->lanes[push->lane];
     lane->full = false;
     queue_put(lane, push);
-    sg_session_lane_touch(session, push->lane);
+    touch_lane(session, push->lane);
 }
 
 void sg_session_lane_return(sg_session *session, sg_session_request *request)
@@ -266,7 +267,7 @@ void sg_session_lane_unblock(sg_session *session, const sg_session_request *push
     lane->look = true;
     lane->full = false;
     lane->n_refusals = 0;
-    sg_session_lane_touch(session, push->lane);
+    touch_lane(session, push->lane);
 }
 
 /* Queues those that are free by now. */

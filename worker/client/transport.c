@@ -52,7 +52,9 @@ sg_status sg_transport_open(sg_client *client, sg_error *err)
 sg_status sg_transport_connect(sg_client *client, sg_error *err)
 {
     sg_session_facts facts;
+    sg_client_lock(client);
     sg_session_facts_get(client->session, &facts);
+    sg_client_unlock(client);
     sg_rpc_client *data = sg_rpc_client_create(&(sg_rpc_client_options){
         .threads = 1, .message_bytes = facts.message_bytes, .security = client->security, .log = &client->log});
     if (data == NULL)
@@ -308,7 +310,8 @@ static void bytes_count(const sg_client_call *call, size_t data_bytes)
     call->client->pulled_bytes += data_bytes;
 }
 
-void sg_transport_unref(sg_client_call *call, uint32_t n_references)
+/* Gives references back. With the lock held. */
+static void unref(sg_client_call *call, uint32_t n_references)
 {
     call->n_references -= n_references;
     if (call->n_references > 0)
@@ -335,7 +338,7 @@ static void call_report(sg_client_call *call, sg_status status, const sg_error *
         sg_op_note_lack(op);
         sg_op_settle(op);
     }
-    sg_transport_unref(call, n_references);
+    unref(call, n_references);
     sg_client_unlock(client);
 }
 
@@ -390,7 +393,7 @@ void sg_transport_start(sg_client_call *call)
     call->pending = pending;
     const bool unwanted = call->cancel_wanted;
     if (!unwanted)
-        sg_transport_unref(call, 1);
+        unref(call, 1);
     pthread_mutex_unlock(&client->mutex);
     if (unwanted)
         sg_transport_cancel(call);
@@ -406,6 +409,6 @@ void sg_transport_cancel(sg_client_call *call)
     if (pending != NULL)
         sg_rpc_pending_cancel(pending);
     pthread_mutex_lock(&client->mutex);
-    sg_transport_unref(call, 1);
+    unref(call, 1);
     pthread_mutex_unlock(&client->mutex);
 }

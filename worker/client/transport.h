@@ -20,7 +20,5 @@ void sg_transport_close(sg_client *client);
 void sg_transport_start(sg_client_call *call);
 /* Makes it end soon. Without the lock. */
 void sg_transport_cancel(sg_client_call *call);
-/* Gives references back. With the lock held. */
-void sg_transport_unref(sg_client_call *call, uint32_t n_references);
 
 #endif

@@ -93,18 +93,26 @@ static sg_status take_line(csv *c, char *line, sg_error *err)
     return status;
 }
 
-/* An example that was taken for one would be lost in silence. */
+/* An example that was taken for one would be lost in silence. Names that are the numbers of the columns are what pandas
+ * writes where there are none. */
 static sg_status check_header(const csv *c, char *line, sg_error *err)
 {
-    char *rest;
-    double value;
-    bool is_numbers = true;
-    for (char *word = strtok_r(line, ",", &rest); word != NULL && is_numbers; word = strtok_r(NULL, ",", &rest))
-        is_numbers = sg_text_is_real(trim(word), &value);
-    return is_numbers ? sg_error_set(err, SG_DATA,
-                                     "%s:1: found numbers; wanted the names of the columns, as data.header: true says",
-                                     c->file.path)
-                      : SG_OK;
+    bool is_example = true, is_count = true;
+    size_t n = 0;
+    for (char *word = line, *next; word != NULL && is_example; word = next, n++) {
+        double value;
+        next = strchr(word, ',');
+        if (next != NULL)
+            *next++ = '\0';
+        is_example = sg_text_is_real(trim(word), &value);
+        is_count = is_example && is_count && value >= (double)n && value <= (double)n;
+    }
+    if (!is_example || is_count)
+        return SG_OK;
+    return sg_error_set(err, SG_DATA,
+                        "%s:1: found numbers; wanted the names of the columns, as data.header: true says: false, if "
+                        "this is an example",
+                        c->file.path);
 }
 
 static sg_status read_file(csv *c, sg_error *err)
