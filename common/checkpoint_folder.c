@@ -29,11 +29,12 @@ static int make_folders(const sg_disk *disk, const char *path)
     return error;
 }
 
-static sg_status read_marker(sg_checkpoint *folder, sg_error *err)
+/* *newer: it is of a later format, and nothing is wrong with it. */
+static sg_status read_marker(sg_checkpoint *folder, bool *newer, sg_error *err)
 {
     char *path = sg_xprintf("%s/" MARKER, folder->dir);
     json_t *marker;
-    sg_status status = sg_checkpoint_get_json(folder->disk, path, &marker, NULL, err);
+    sg_status status = sg_checkpoint_get_json(folder->disk, path, &marker, newer, err);
     if (status == SG_OK) {
         const char *job = sg_checkpoint_json_text(marker, "job");
         if (job[0] == '\0' || !sg_checkpoint_json_text_number(marker, "id", 16, &folder->id))
@@ -95,7 +96,8 @@ sg_status sg_checkpoint_open(const sg_disk *disk, const char *dir, const char *j
         (void)disk->list(disk->user, f->dir, is_set, &f->was_unmarked);
         status = make_marker(f, job, id, err);
     }
-    if (status == SG_OK && (status = read_marker(f, err)) == SG_DATA)
+    bool newer = false;
+    if (status == SG_OK && (status = read_marker(f, &newer, err)) == SG_DATA && !newer)
         status = sg_error_prefix(err, status,
                                  "put back a copy of the file that says whose checkpoints these are, or, if they are "
                                  "of the job '%.100s', remove it: it is made anew",
@@ -115,7 +117,7 @@ sg_status sg_checkpoint_open(const sg_disk *disk, const char *dir, const char *j
 sg_status sg_checkpoint_open_existing(const sg_disk *disk, const char *dir, sg_checkpoint **folder, sg_error *err)
 {
     sg_checkpoint *f = create(disk, dir);
-    sg_status status = read_marker(f, err);
+    sg_status status = read_marker(f, NULL, err);
     if (status == SG_NOT_FOUND)
         status = sg_error_prefix(err, status, "%s is no folder of checkpoints", f->dir);
     if (status != SG_OK)

@@ -252,8 +252,10 @@ static void say_for_whom_it_waits(sg_registrar *r, uint64_t now_ms)
     r->next_line_ms = now_ms + r->line_interval_ms;
     r->line_interval_ms *= 2;
     char quoted[SG_ERROR_MESSAGE_BYTES + 32];
-    sg_log_info(r->options.log, "waiting", "for=\"ps 0 to accept this one\" waited_ms=%" PRIu64 " error=%s",
-                now_ms - r->began_ms, sg_log_quote(r->newest_error.message, quoted, sizeof quoted));
+    const uint64_t waited_ms = now_ms - r->began_ms;
+    sg_log_event(r->options.log, waited_ms < r->options.config->warn_after_ms ? SG_LOG_INFO : SG_LOG_WARN, "waiting",
+                 "for=\"ps 0 to accept this one\" waited_ms=%" PRIu64 " error=%s", waited_ms,
+                 sg_log_quote(r->newest_error.message, quoted, sizeof quoted));
 }
 
 /* What is lost with ps 0 can be restored. */

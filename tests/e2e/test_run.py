@@ -149,6 +149,18 @@ def a_training_that_diverges_is_told_in_few_lines_and_with_a_code_of_its_own(cas
 
 
 @test
+def what_a_run_gives_up_of_its_checkpoints_is_told(case):
+    config = case.config(text=f"checkpoint: {{dir: {case.dir}/sets, every: 5, keep: 9}}\n")
+    check("gives up" not in case.shardgrad("run", config).err, "there was nothing yet")
+    check("gives up" not in case.shardgrad("run", config, "--restore", "19", code=66).err, "there is no such checkpoint")
+    run = case.shardgrad("run", config, "--restore", "0")
+    contains(run.err, r"(?m)^shardgrad: with --restore 0 the job gives up [1-4] checkpoints? in \S+/sets, and removes", "later ones")
+    run = case.shardgrad("run", config, "--restore", "none", "--set", "update.learning_rate=1e6", code=65)
+    contains(run.err, r"(?m)^shardgrad: with --restore none the job gives up [2-5] checkpoints", "all")
+    contains(run.err.splitlines()[-1], r"the newest checkpoints in \S+ hold such values: with --restore N", "the last line")
+
+
+@test
 def a_learning_rate_that_ends_before_the_training_is_told(case):
     config = case.config(workers=2, update__schedule="cosine", update__decay_steps="15")
     for way, who in (([], "worker-0"), (["--local"], "local")):

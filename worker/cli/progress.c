@@ -67,13 +67,12 @@ void sg_progress_format(const sg_progress *p, const sg_progress_state *state, ch
         snprintf(out, out_bytes, "%s", state->waiting);
         return;
     }
-    char loss[SG_LOSS_TEXT_BYTES + 8] = "", test[32] = "", rate[48] = "", left[48];
+    char number[SG_LOSS_TEXT_BYTES], loss[SG_LOSS_TEXT_BYTES + 8] = "", test[32] = "", rate[48] = "", left[48];
     uint64_t epochs = (p->total_steps + p->steps_per_epoch - 1) / p->steps_per_epoch;
     uint64_t begun = state->steps < p->total_steps ? state->steps : p->total_steps - 1;
-    if (!isnan(state->loss)) {
-        memcpy(loss, "  loss ", 7);
-        sg_loss_print((double)state->loss, loss + 7);
-    }
+    sg_loss_print((double)state->loss, number);
+    if (!isnan(state->loss))
+        snprintf(loss, sizeof(loss), "  loss %s", number);
     if (state->test_of > 0)
         snprintf(test, sizeof(test), "  test %.4f", state->test_accuracy);
     if (speed(p, true) > 0)

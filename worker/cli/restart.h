@@ -22,6 +22,10 @@ void sg_restart_init(sg_restart *restart, const sg_config *config);
 /* Words to be put behind the command line of a process that is started anew, up to a NULL; NULL: none. */
 const char *const *sg_restart_words(const sg_restart *restart);
 
+/* How many complete checkpoints the job will give up, and remove, since it begins with `restore: none` or with an older
+ * one. 0, too, where it cannot be looked. */
+size_t sg_restart_n_given_up(const sg_config *config);
+
 /* Whether checkpoint.dir, which is set, holds a checkpoint that the job can go on from. False, too, where it cannot be
  * looked at. */
 bool sg_restart_has_checkpoint(const sg_config *config);

@@ -99,8 +99,19 @@ static sg_status check_descriptors(const sg_config *config, sg_error *err)
     return sg_descriptors_check(OWN_FILES + FILES_PER_PROCESS * (config->ps.n + config->workers), what_for, err);
 }
 
+/* What is deleted is told before it is. */
+static void tell_given_up(const cluster *c)
+{
+    const size_t n = sg_restart_n_given_up(c->config);
+    if (n > 0)
+        fprintf(stderr,
+                "shardgrad: with --restore %s the job gives up %zu checkpoint%s in %s, and removes %s as it goes on\n",
+                c->config->restore, n, n > 1 ? "s" : "", c->config->checkpoint.dir, n > 1 ? "them" : "it");
+}
+
 static sg_status start_processes(cluster *c, sg_error *err)
 {
+    tell_given_up(c);
     sg_status status = SG_OK;
     for (size_t i = 0; i < c->config->ps.n && status == SG_OK; i++)
         status = start_process(c, "ps", i, err);
@@ -460,7 +471,15 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
             sg_error_set(err, SG_PEER_LOST,
                          "there is no result: worker-0, which evaluates, ended before the last step (logs: %s/log)",
                          c->config->run_dir);
-    return status == SG_OK ? code : sg_arguments_fail(status, err);
+    if (status == SG_OK)
+        return code;
+    code = sg_arguments_fail(status, err);
+    if (status == SG_NON_FINITE && sg_restart_has_checkpoint(c->config))
+        fprintf(stderr,
+                "shardgrad: the newest checkpoints in %s hold such values: with --restore N the job goes on from an "
+                "older one (shardgrad export --list names them), with --restore none it begins anew\n",
+                c->config->checkpoint.dir);
+    return code;
 }
 
 int sg_run_cluster(sg_run *run)
