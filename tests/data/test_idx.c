@@ -57,7 +57,7 @@ Test(idx, a_missing_file_is_named_with_what_to_do)
 
 Test(idx, a_folder_is_not_a_file)
 {
-    expect("/tmp", SG_DATA, "Is a directory");
+    expect("/tmp", SG_NOT_FOUND, "Is a directory");
 }
 
 static void cut_everywhere(bool gzip)

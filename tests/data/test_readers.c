@@ -89,7 +89,7 @@ Test(readers, a_fifo_is_refused_at_once)
         sg_config *config = sg_sets_config_with(formats[i], path, path, i == 1 ? ", shape: [4]" : "");
         sg_error err = {0};
         sg_dataset *dataset = NULL;
-        cr_assert(sg_dataset_load_train(config, &dataset, &err) == SG_DATA);
+        cr_assert(sg_dataset_load_train(config, &dataset, &err) == SG_NOT_FOUND);
         cr_assert_not_null(strstr(err.message, "/0: is not a plain file"), "%s", err.message);
         sg_config_destroy(config);
     }
@@ -101,7 +101,7 @@ Test(readers, a_folder_is_refused)
     sg_config *config = sg_sets_config_with("csv", "/tmp", "/tmp", "");
     sg_error err = {0};
     sg_dataset *dataset = NULL;
-    cr_assert(sg_dataset_load_train(config, &dataset, &err) == SG_DATA);
+    cr_assert(sg_dataset_load_train(config, &dataset, &err) == SG_NOT_FOUND);
     cr_assert_not_null(strstr(err.message, "/tmp: cannot be read: Is a directory"), "%s", err.message);
     sg_config_destroy(config);
 }

@@ -19,8 +19,10 @@
 
 static sg_status open_failed(const char *path, int error, sg_error *err)
 {
+    if (error == ENXIO)
+        return sg_error_set(err, SG_NOT_FOUND, "%s: is not a plain file", path);
     if (error != ENOENT)
-        return sg_error_set(err, SG_DATA, "%s: cannot be read: %s", path, strerror(error));
+        return sg_error_set(err, SG_NOT_FOUND, "%s: cannot be read: %s", path, strerror(error));
     if (path[0] == '\0')
         return sg_error_set(err, SG_NOT_FOUND,
                             "a data file is not named: set data.train_images, train_labels, test_images and "
@@ -39,8 +41,6 @@ sg_status sg_data_file_open(const char *path, sg_data_file *f, sg_error *err)
     *f = (sg_data_file){.path = path};
     int fd;
     const int error = sg_plain_file_open(path, O_RDONLY, &fd);
-    if (error == ENXIO)
-        return sg_error_set(err, SG_DATA, "%s: is not a plain file", path);
     if (error != 0)
         return open_failed(path, error, err);
     struct stat about;
