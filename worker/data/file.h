@@ -1,8 +1,8 @@
 /* worker/data/file.h - reads data files, plain or gzip-compressed, as bytes or as lines of text.
  *
  * zlib reads plain files as they are, so both kinds take one path. What follows the end of a compressed stream is not
- * looked at, as gzip does. Errors of all: NOT_FOUND (no such file, or none that can be opened), DATA (damaged, cut, too large), EXHAUSTED; the
- * message names the file. */
+ * looked at, as gzip does. Errors of all: NOT_FOUND (no such file, or none that can be opened), DATA (damaged, cut, too
+ * large), EXHAUSTED; the message names the file. */
 #ifndef SG_WORKER_DATA_FILE_H
 #define SG_WORKER_DATA_FILE_H
 
