@@ -373,6 +373,10 @@ SG_MUST_USE sg_status sg_coordinator_reports_check(const sg_coordinator *c, sg_e
 
 /* Was anything pushed since the newest complete one was cut? surely: what is known only, not what is possible. */
 bool sg_coordinator_news_any(const sg_coordinator *c, bool surely);
+/* From which iteration, and step of a group, training goes on that starts from what is cut now: what was handed out to
+ * those who are there is theirs. */
+uint64_t sg_coordinator_news_next_iteration(const sg_coordinator *c);
+uint64_t sg_coordinator_news_next_step(const sg_coordinator *c, uint32_t group);
 /* The iteration by which the next one is named. */
 uint64_t sg_coordinator_news_free_name(const sg_coordinator *c);
 /* This incarnation's index gets another one: what it did is not forgotten with its tickets. */

@@ -55,12 +55,59 @@ void sg_coordinator_news_note_complete(sg_coordinator *c)
         c->workers[i].in_newest = c->workers[i].in_cut;
 }
 
+/* --- where training goes on ------------------------------------------------------------------------------------- */
+
+/* When all have left, tickets that were handed out ahead and that nobody began to push are for whoever comes next: a
+ * job that is to train for longer would do without their batches. The newest of one who left is known, and whether it
+ * was begun. */
+static bool gave_back(const sg_coordinator_worker *worker, const sg_coordinator_progress *progress)
+{
+    return worker->state == SG_COORDINATOR_WORKER_LEFT && progress->unbegun > 0;
+}
+
+static bool is_given_back(const sg_coordinator *c, uint64_t iteration)
+{
+    bool is_known = false;
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        const sg_coordinator_progress *groups = c->workers[i].groups;
+        for (uint32_t group = 0; groups != NULL && group < c->n_groups; group++) {
+            if (groups[group].granted == 0 || groups[group].iteration != iteration)
+                continue;
+            if (!gave_back(&c->workers[i], &groups[group]))
+                return false;
+            is_known = true;
+        }
+    }
+    return is_known;
+}
+
+uint64_t sg_coordinator_news_next_iteration(const sg_coordinator *c)
+{
+    uint64_t next = c->frozen;
+    while (next > 0 && !sg_coordinator_losses_any_member(c) && is_given_back(c, next - 1))
+        next--;
+    return next;
+}
+
+uint64_t sg_coordinator_news_next_step(const sg_coordinator *c, uint32_t group)
+{
+    uint64_t next = c->groups[group].next_step;
+    for (uint32_t i = 0; i < c->n_workers && !sg_coordinator_losses_any_member(c);) {
+        const sg_coordinator_progress *groups = c->workers[i].groups;
+        const bool is_last =
+            groups != NULL && gave_back(&c->workers[i], &groups[group]) && groups[group].step + 1 == next;
+        next -= is_last;
+        i = is_last ? 0 : i + 1;
+    }
+    return next;
+}
+
 /* Where one is to be cut when no ticket was handed out since the newest: what is in the two is not the same, and so
- * their names must not be. It is only a name: training goes on from c->frozen, as the manifest tells. */
+ * their names must not be. It is only a name: where training goes on the manifest tells. */
 uint64_t sg_coordinator_news_free_name(const sg_coordinator *c)
 {
-    const uint64_t newest = c->save.iteration;
-    if (!c->save.complete || c->frozen > newest)
-        return c->frozen;
+    const uint64_t newest = c->save.iteration, next = sg_coordinator_news_next_iteration(c);
+    if (!c->save.complete || next > newest)
+        return next;
     return c->save.newest.set.generation == c->generation ? newest + 1 : newest;
 }

@@ -322,8 +322,8 @@ static bool cut(sg_coordinator *c)
     if (!can_cut(c))
         return false;
     for (uint32_t group = 0; group < c->n_groups && sg_coordinator_is_async(c); group++)
-        save->steps[group] = c->groups[group].next_step; /* for the manifest: tickets handed out */
-    save->next_iteration = sg_coordinator_is_async(c) ? c->frozen : save->mark;
+        save->steps[group] = sg_coordinator_news_next_step(c, group); /* for the manifest: tickets handed out */
+    save->next_iteration = sg_coordinator_is_async(c) ? sg_coordinator_news_next_iteration(c) : save->mark;
     save->phase = SG_COORDINATOR_SAVE_CUT;
     save->began_ms = c->now_ms;
     save->tried = save->mark;

@@ -183,7 +183,38 @@ Test(coordinator_news, what_may_have_been_pushed_in_part_is_in_the_last_one)
     cr_assert_eq(rig_n_cuts(&r), 1);
     rig_leave_begun(&r, workers[1], 0, 0);
     cr_assert_eq(rig_n_cuts(&r), 2);
+    rig_complete(&r, 1);
+    rig_deinit(&r);
+}
+
+/* Workers ask for a ticket while they compute, beyond the last step, too. */
+Test(coordinator_news, tickets_that_nobody_began_are_for_whoever_goes_on)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, async_two_ps, workers);
+    for (uint64_t n = 1; n < 3; n++) {
+        rig_granted(rig_ticket(&r, workers[0], 0, n, n));
+        rig_granted(rig_ticket(&r, workers[1], 0, n, n));
+    }
+    rig_leave_begun(&r, workers[1], 2, 2); /* holds batch 5 */
+    rig_leave_begun(&r, workers[0], 2, 2); /* holds batch 4 */
+    rig_complete(&r, 4);
+    cr_assert_eq(r.manifest.next_iteration, 4u);
+    cr_assert_eq(r.manifest.steps[0], 4u);
+    rig_deinit(&r);
+}
+
+/* A batch below one that was trained stays away: nobody trains it twice. */
+Test(coordinator_news, a_ticket_that_is_given_back_below_one_that_was_begun_is_lost)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, async_two_ps, workers);
+    rig_leave_begun(&r, workers[0], 0, 0); /* holds batch 0 */
+    rig_leave_begun(&r, workers[1], 0, 1); /* began batch 1 */
     rig_complete(&r, 2);
+    cr_assert_eq(r.manifest.next_iteration, 2u);
     rig_deinit(&r);
 }
 
@@ -229,7 +260,7 @@ Test(coordinator_news, what_a_worker_pushed_counts_though_another_has_its_index)
     uint64_t next = rig_join(&r, 0, 77);
     rig_leave(&r, next, UINT64_MAX);
     cr_assert_eq(rig_n_cuts(&r), 2);
-    rig_complete(&r, 2);
+    rig_complete(&r, 1);
     rig_deinit(&r);
 }
 
