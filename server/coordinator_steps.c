@@ -275,6 +275,13 @@ void sg_coordinator_steps_fence(sg_coordinator *c, const sg_coordinator_life *li
     order_excuse(c, life->worker, life->incarnation, NULL, 0);
 }
 
+/* Only a goodbye says what was begun; nothing is without a ticket. */
+static bool may_have_begun(const sg_coordinator *c, const sg_coordinator_life *life, uint32_t group, uint64_t step)
+{
+    const sg_coordinator_worker *worker = &c->workers[life->worker];
+    return worker->incarnation != life->incarnation || worker->groups == NULL || step < worker->groups[group].granted;
+}
+
 /* Of iterations below `before`. */
 static void excuse(sg_coordinator *c, const sg_coordinator_life *life, const uint64_t *pushed, uint64_t before)
 {
@@ -289,7 +296,7 @@ static void excuse(sg_coordinator *c, const sg_coordinator_life *life, const uin
             if (step->iteration->number >= before || !takes_part(life, step))
                 continue;
             sg_workers_add(&step->done, life->worker);
-            if (pushed == NULL || before < UINT64_MAX) /* only a goodbye says what was begun */
+            if ((pushed == NULL || before < UINT64_MAX) && may_have_begun(c, life, group, step->number))
                 note_pushed(&c->groups[group], step);
             if (pushed != NULL && step->number < pushed[group])
                 continue;

@@ -8,13 +8,20 @@ TestSuite(coordinator_late, .timeout = 20);
 static rig r;
 static uint64_t workers[3];
 
-static void begin(void)
+static void begin_with(const char *setting)
 {
-    rig_init(&r, (const char *[]){"workers=3", "update.backup_workers=1", NULL});
+    rig_init(&r, (const char *[]){"workers=3", "update.backup_workers=1", setting, NULL});
     memset(workers, 0, sizeof workers);
     rig_start(&r, 3, workers);
+    if (setting != NULL)
+        rig_complete(&r, 0);
     for (uint32_t i = 0; i < 3; i++)
         rig_ticket(&r, workers[i], 0, 0, 0);
+}
+
+static void begin(void)
+{
+    begin_with(NULL);
 }
 
 static rig_call *ask(uint32_t worker, uint64_t received)
@@ -71,5 +78,21 @@ Test(coordinator_late, who_gives_up_is_excused_counts_what_it_missed_and_joins_w
     rig_granted(ask(0, 5));
     cr_assert_eq(rig_granted(ticket)->step->step, 5);
     cr_assert_eq(rig_granted(ticket)->size, 3);
+    rig_deinit(&r);
+}
+
+/* The step after the last was opened with it as a member, but it never had a ticket for it. */
+Test(coordinator_late, a_step_that_the_late_one_had_no_ticket_for_is_not_in_the_last_checkpoint)
+{
+    begin_with("checkpoint.dir=/c");
+    for (uint64_t step = 1; step <= 3; step++) {
+        rig_granted(ask(0, step));
+        rig_granted(ask(1, step));
+    }
+    hello_late(2);
+    rig_leave_begun(&r, life_of(2), UINT64_MAX, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
+    rig_complete(&r, 3);
     rig_deinit(&r);
 }
