@@ -65,16 +65,22 @@ static int bind_errno(const struct addrinfo *to)
     return failed;
 }
 
-sg_status sg_rpc_address_explain(const char *address, sg_error *err)
+/* *failed: the errno of the first of its addresses that cannot be bound, 0 if all can. */
+static sg_status try_binding(const char *address, int *failed, sg_error *err)
 {
     struct addrinfo *found;
     sg_status status = resolve(address, &found, err);
+    *failed = 0;
     if (status != SG_OK)
         return status;
-    int failed = 0;
-    for (const struct addrinfo *each = found; each != NULL && failed == 0; each = each->ai_next)
-        failed = bind_errno(each);
+    for (const struct addrinfo *each = found; each != NULL && *failed == 0; each = each->ai_next)
+        *failed = bind_errno(each);
     freeaddrinfo(found);
+    return SG_OK;
+}
+
+static sg_status describe(const char *address, int failed, sg_error *err)
+{
     if (failed == EADDRINUSE)
         return sg_error_set(err, SG_CONFIG,
                             "address %s is in use by another program: stop that one or choose another port", address);
@@ -82,4 +88,18 @@ sg_status sg_rpc_address_explain(const char *address, sg_error *err)
         return sg_error_set(err, SG_CONFIG, "address %s is not an address of this machine", address);
     return sg_error_set(err, SG_CONFIG, "address %s cannot be served: %s", address,
                         failed != 0 ? strerror(failed) : "gRPC refused it");
+}
+
+sg_status sg_rpc_address_try(const char *address, sg_error *err)
+{
+    int failed;
+    sg_status status = try_binding(address, &failed, err);
+    return status == SG_OK && failed != 0 ? describe(address, failed, err) : status;
+}
+
+sg_status sg_rpc_address_explain(const char *address, sg_error *err)
+{
+    int failed;
+    sg_status status = try_binding(address, &failed, err);
+    return status == SG_OK ? describe(address, failed, err) : status;
 }

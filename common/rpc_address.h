@@ -11,6 +11,9 @@ SG_MUST_USE sg_status sg_rpc_address_check(const char *address, sg_error *err);
  * name is looked up, so another one that resolves to these does not count. */
 bool sg_rpc_address_is_loopback(const char *address);
 
+/* Could it be served now? Binds it for a moment. Errors: CONFIG, with the reason. */
+SG_MUST_USE sg_status sg_rpc_address_try(const char *address, sg_error *err);
+
 /* After gRPC could not bind it: finds out why by trying. Always returns CONFIG. */
 SG_MUST_USE sg_status sg_rpc_address_explain(const char *address, sg_error *err);
 

@@ -203,6 +203,8 @@ static sg_status find_coordinator(sg_registrar *r, sg_error *err)
         snprintf(target, sizeof target, "%s", r->coordinator);
     } else {
         sg_status status = sg_address_find(r->options.config, 0, target, err);
+        if (status == SG_NOT_READY && r->channel) /* somebody has removed the file, perhaps with the folder */
+            return SG_OK;
         if (status != SG_OK)
             return status;
     }

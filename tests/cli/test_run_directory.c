@@ -53,7 +53,7 @@ Test(run_directory, opening_makes_it_and_removes_what_an_earlier_run_left, .init
     put("run/checkpoints/keep");
     char *run_dir = in_folder("run");
     int fd;
-    cr_assert_eq(sg_run_directory_open(run_dir, &fd, NULL), SG_OK);
+    cr_assert_eq(sg_run_directory_open(run_dir, 0, &fd, NULL), SG_OK);
     cr_assert_not(is_there("run/summary.json"));
     cr_assert_not(is_there("run/address/ps-0"));
     cr_assert_not(is_there("run/log/ps-0.log"));
@@ -66,13 +66,13 @@ Test(run_directory, a_second_run_is_refused_until_the_first_has_ended, .init = m
 {
     int fd, second;
     sg_error err;
-    cr_assert_eq(sg_run_directory_open(folder, &fd, NULL), SG_OK);
+    cr_assert_eq(sg_run_directory_open(folder, 0, &fd, NULL), SG_OK);
     put("summary.json");
-    cr_assert_eq(sg_run_directory_open(folder, &second, &err), SG_CONFIG);
+    cr_assert_eq(sg_run_directory_open(folder, 0, &second, &err), SG_CONFIG);
     cr_assert(strstr(err.message, "is used by another run") != NULL, "%s", err.message);
     cr_assert(is_there("summary.json"), "what the first wrote stays");
     close(fd);
-    cr_assert_eq(sg_run_directory_open(folder, &second, NULL), SG_OK);
+    cr_assert_eq(sg_run_directory_open(folder, 0, &second, NULL), SG_OK);
     close(second);
 }
 
@@ -82,7 +82,7 @@ Test(run_directory, a_place_where_none_can_be_made_is_named, .init = make_folder
     char *run_dir = in_folder("file/run");
     int fd;
     sg_error err;
-    cr_assert_eq(sg_run_directory_open(run_dir, &fd, &err), SG_NOT_FOUND);
+    cr_assert_eq(sg_run_directory_open(run_dir, 0, &fd, &err), SG_NOT_FOUND);
     cr_assert(strstr(err.message, "file/run") != NULL, "%s", err.message);
     free(run_dir);
 }

@@ -2,10 +2,11 @@
 import os
 import pty
 import select
+import shutil
 import subprocess
 import time
 
-from harness import check, contains, equal, test, wait_until
+from harness import check, contains, equal, free_port, test, wait_until
 
 
 @test
@@ -86,6 +87,30 @@ def ps_that_linger_serve_on_until_they_are_told(case):
     contains(case.shardgrad("status", config).out, r"(?m)^0 +\S+ +left ", "status")
     run.end_within(4)
     contains(run.out, "test_accuracy", "result")
+
+
+@test
+def a_run_whose_ports_are_taken_starts_nothing(case):
+    config = case.config(ps=(f"127.0.0.1:{free_port()}", "127.0.0.1:0"), train__steps="100000000")
+    first = case.start("shardgrad", "run", config)
+    first.wait_for("epoch")
+    second = case.shardgrad("run", config, "--run-dir", f"{case.dir}/another", code=78)
+    contains(second.err, r"^shardgrad: ps 0: address 127\.0\.0\.1:\d+ is in use by another program", "the second")
+    check(not os.path.exists(f"{case.dir}/another/log/ps-1.log"), "its ps 1 would have come to the first job's ps 0")
+    check("superseded" not in open(f"{case.dir}/run/log/ps-0.log").read(), "the first has noticed nothing")
+    first.end_within(5)
+
+
+@test
+def a_run_directory_that_is_removed_ends_no_job(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), lease_ms="600", park_ms="200", train__steps="100000000")
+    run = case.start("shardgrad", "run", config)
+    run.wait_for("epoch")
+    shutil.rmtree(f"{case.dir}/run/address")
+    time.sleep(2)  # three leases
+    check(run.popen.poll() is None, f"it goes on: {run.err}")
+    run.end_within(5)
+    check("was lost" not in run.err, run.err)
 
 
 @test

@@ -39,7 +39,8 @@ static int run_config(const sg_arguments *arguments, bool local)
         sg_pools_let_rest((uint32_t)arguments->config->threads);
     sg_status status = init_progress(&run, &err);
     if (status == SG_OK)
-        status = sg_run_directory_open(arguments->config->run_dir, &run.lock_fd, &err);
+        status =
+            sg_run_directory_open(arguments->config->run_dir, arguments->config->shutdown_grace_ms, &run.lock_fd, &err);
     if (status != SG_OK)
         return sg_arguments_fail(status, &err);
     if (local)

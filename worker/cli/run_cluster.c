@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/rpc_address.h"
 #include "common/signals.h"
 #include "worker/cli/evaluations.h"
 #include "worker/cli/program.h"
@@ -97,6 +98,19 @@ static sg_status check_descriptors(const sg_config *config, sg_error *err)
     char what_for[64];
     snprintf(what_for, sizeof what_for, "%zu ps and %" PRIu64 " workers", config->ps.n, config->workers);
     return sg_descriptors_check(OWN_FILES + FILES_PER_PROCESS * (config->ps.n + config->workers), what_for, err);
+}
+
+/* Another run of this file would get this one's ps and workers as its own, since they come to the same port. */
+static sg_status check_ports(const sg_config *config, sg_error *err)
+{
+    for (size_t i = 0; i < config->ps.n; i++) {
+        const char *address = config->ps.items[i];
+        const bool is_chosen_later = strcmp(strrchr(address, ':'), ":0") == 0;
+        const sg_status status = is_chosen_later ? SG_OK : sg_rpc_address_try(address, err);
+        if (status != SG_OK)
+            return sg_error_prefix(err, status, "ps %zu", i);
+    }
+    return SG_OK;
 }
 
 /* What is deleted is told before it is. */
@@ -487,6 +501,8 @@ int sg_run_cluster(sg_run *run)
     cluster c;
     sg_error err = {0};
     sg_status status = check_descriptors(run->arguments->config, &err);
+    if (status == SG_OK)
+        status = check_ports(run->arguments->config, &err);
     if (status == SG_OK)
         status = init(&c, run, &err);
     if (status != SG_OK)

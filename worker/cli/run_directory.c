@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,9 @@
 #include "common/folder.h"
 #include "worker/train/summary.h"
 
-#define LOCK_TRIES 20 /* a second */
+#define HOLDER_BYTES  32u
+#define LOCK_PAUSE_MS 50u
+#define LOCK_MS       1000u /* beyond what processes of a run that was killed take to end */
 /* A log's last lines are looked at no farther back. */
 #define LINE_BYTES 4096u
 
@@ -35,31 +38,48 @@ static void remove_files(const char *run_dir, const char *name)
     free(folder);
 }
 
-/* A run that was killed while it started a process has the lock for a moment longer, through that process. */
-static bool take(int fd)
+/* The process that has written itself into the lock's file; "": none has. */
+static void read_holder(int fd, char out[HOLDER_BYTES])
 {
-    const struct timespec pause = {.tv_nsec = 50000000}; /* 50 ms */
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        if (i > 0)
-            nanosleep(&pause, NULL);
+    ssize_t n = pread(fd, out, HOLDER_BYTES - 1, 0);
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
+static bool is_alive(const char *process)
+{
+    const long id = strtol(process, NULL, 10);
+    return id > 0 && (kill((pid_t)id, 0) == 0 || errno != ESRCH);
+}
+
+/* Of a run that was killed the processes have the lock until they have ended, too. *holder: who has it. */
+static bool take(int fd, uint64_t grace_ms, char holder[HOLDER_BYTES])
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000};
+    for (uint64_t waited_ms = 0;; waited_ms += LOCK_PAUSE_MS) {
         if (flock(fd, LOCK_EX | LOCK_NB) == 0)
             return true;
+        read_holder(fd, holder);
+        if (waited_ms >= LOCK_MS + (is_alive(holder) ? 0 : grace_ms))
+            return false;
+        nanosleep(&pause, NULL);
     }
-    return false;
 }
 
 /* The lock's file holds the process id of the run that has it, for the message to the next. */
-static sg_status lock(const char *path, const char *run_dir, int *lock_fd, sg_error *err)
+static sg_status lock(const char *path, const char *run_dir, uint64_t grace_ms, int *lock_fd, sg_error *err)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return sg_error_set(err, SG_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
-    char holder[32] = "";
-    if (!take(fd)) {
-        ssize_t n = pread(fd, holder, sizeof(holder) - 1, 0);
-        holder[n > 0 ? n : 0] = '\0';
-        holder[strcspn(holder, "\n")] = '\0';
+    char holder[HOLDER_BYTES];
+    if (!take(fd, grace_ms, holder)) {
         close(fd);
+        if (!is_alive(holder))
+            return sg_error_set(err, SG_UNAVAILABLE,
+                                "processes of a run that was killed still use the run directory %s: try again soon, or "
+                                "end them",
+                                run_dir);
         return sg_error_set(err, SG_CONFIG,
                             "the run directory %s is used by another run (process %s); wait for it or give this one a "
                             "directory of its own with --run-dir",
@@ -74,13 +94,13 @@ static sg_status lock(const char *path, const char *run_dir, int *lock_fd, sg_er
     return SG_OK;
 }
 
-sg_status sg_run_directory_open(const char *run_dir, int *lock_fd, sg_error *err)
+sg_status sg_run_directory_open(const char *run_dir, uint64_t grace_ms, int *lock_fd, sg_error *err)
 {
     sg_status status = sg_folder_make(run_dir, err);
     if (status != SG_OK)
         return sg_error_prefix(err, status, "run_dir");
     char *lock_path = sg_xprintf("%s/.lock", run_dir);
-    status = lock(lock_path, run_dir, lock_fd, err);
+    status = lock(lock_path, run_dir, grace_ms, lock_fd, err);
     free(lock_path);
     if (status != SG_OK)
         return status;

@@ -6,9 +6,9 @@
 
 /* Makes the folder if need be, locks it, and removes what an earlier run left there that would confuse this one:
  * address/, log/, summary.json. The lock belongs to *lock_fd and to every process that inherits it; it ends when all
- * of them have closed it, so a run waits for the last process of one that was killed. Errors: CONFIG (another run uses
- * it), NOT_FOUND (it cannot be made). */
-SG_MUST_USE sg_status sg_run_directory_open(const char *run_dir, int *lock_fd, sg_error *err);
+ * of them have closed it, so a run waits for the last process of one that was killed, which has grace_ms to end.
+ * Errors: CONFIG (another run uses it), UNAVAILABLE (what is left of one does), NOT_FOUND (it cannot be made). */
+SG_MUST_USE sg_status sg_run_directory_open(const char *run_dir, uint64_t grace_ms, int *lock_fd, sg_error *err);
 
 /* Whether this run has left its summary: worker 0 has done its last step. */
 bool sg_run_directory_has_result(const char *run_dir);
