@@ -124,8 +124,10 @@ bool sg_coordinator_generation_advance(sg_coordinator *c)
             return false;
     }
     sg_coordinator_generation_run(c);
-    sg_coordinator_log(c, SG_LOG_INFO, "restored", "iteration=%" PRIu64 " generation=%" PRIu64 " ms=%" PRIu64,
-                       c->frozen, c->generation, c->now_ms - c->entered_ms);
+    char quoted[2 * SG_ERROR_MESSAGE_BYTES];
+    sg_coordinator_log(c, SG_LOG_INFO, "restored",
+                       "iteration=%" PRIu64 " generation=%" PRIu64 " ms=%" PRIu64 " reason=%s", c->frozen,
+                       c->generation, c->now_ms - c->entered_ms, sg_log_quote(c->why, quoted, sizeof quoted));
     return true;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/asked.h"
 #include "common/clock.h"
 #include "common/descriptors.h"
 #include "common/rpc_address.h"
@@ -42,6 +43,7 @@ typedef struct cluster {
     int signal_number;      /* the first that came; 0: none */
     uint64_t told_ms;       /* when it was told what the ps still do after the last worker; 0: never */
     uint64_t restored;      /* iteration of the checkpoint from which it went on; 0: none */
+    char *set_again;        /* "KEY=VALUE, ...": what ps 0 has said that was set before; NULL: nothing */
     uint64_t tested;        /* 1 + the iteration of the newest test that was told of; 0: none */
     char ended_ps[32];      /* the first that ended well while workers still ran; "": none */
     sg_evaluations evaluations;
@@ -138,15 +140,58 @@ static sg_status start_processes(cluster *c, sg_error *err)
 
 /* --- what the supervisor tells -------------------------------------------------------------------------------- */
 
-/* ps 0 has said it for all of them. */
-static void tell_restored(cluster *c, const char *who, const char *text)
+/* What an earlier `shardgrad set` left, of the line `set_again hyper=2 key=KEY value=VALUE`: one of several. */
+static void note_set_again(cluster *c, const char *text)
 {
-    static const char event[] = "restored iteration=";
-    if (strcmp(who, "ps-0") != 0 || strncmp(text, event, strlen(event)) != 0)
+    static const char key[] = " key=", value[] = " value=";
+    const char *at = strstr(text, key), *of = strstr(text, value);
+    if (at == NULL || of == NULL || of < at)
         return;
-    c->restored = strtoull(text + strlen(event), NULL, 10);
-    sg_progress_print(&c->run->progress, "shardgrad: restored iteration %" PRIu64 " from %s", c->restored,
-                      c->config->checkpoint.dir);
+    at += strlen(key);
+    char *longer = sg_xprintf("%s%s%.*s=%s", c->set_again == NULL ? "" : c->set_again, c->set_again == NULL ? "" : ", ",
+                              (int)(of - at), at, of + strlen(value));
+    free(c->set_again);
+    c->set_again = longer;
+}
+
+/* It goes before the cluster file and the command line. */
+static void tell_set_again(cluster *c)
+{
+    if (c->set_again != NULL)
+        sg_progress_print(&c->run->progress,
+                          "shardgrad: as it was set before: %s (`shardgrad set` changes it; --restore none begins "
+                          "without it)",
+                          c->set_again);
+    free(c->set_again);
+    c->set_again = NULL;
+}
+
+/* A change of mode or rule that somebody asked for goes on from a checkpoint, too, but nothing is lost by it. */
+static void tell_restored(cluster *c, const char *text)
+{
+    static const char reason_is[] = " reason=\"";
+    const char *reason = strstr(text, reason_is), *words = strstr(text, SG_ASKED_WORDS);
+    if (reason != NULL && words != NULL) {
+        reason += strlen(reason_is);
+        sg_progress_print(&c->run->progress, "shardgrad: %.*s from iteration %" PRIu64 " on", (int)(words - reason),
+                          reason, c->restored);
+    } else {
+        sg_progress_print(&c->run->progress, "shardgrad: restored iteration %" PRIu64 " from %s", c->restored,
+                          c->config->checkpoint.dir);
+    }
+}
+
+/* ps 0 says for all of them from where the job goes on, and with what. */
+static void hear_coordinator(cluster *c, const char *text)
+{
+    static const char restored[] = "restored iteration=", set_again[] = "set_again ";
+    if (strncmp(text, set_again, strlen(set_again)) == 0)
+        note_set_again(c, text);
+    if (strncmp(text, restored, strlen(restored)) != 0)
+        return;
+    c->restored = strtoull(text + strlen(restored), NULL, 10);
+    tell_restored(c, text);
+    tell_set_again(c);
 }
 
 /* Of a run that ended well: one that failed, because its model is another, has said what there is to do. A job that
@@ -179,7 +224,8 @@ static void on_line(void *user, const char *who, const char *line)
     cluster *c = user;
     char level;
     const char *text = sg_supervisor_log_text(line, &level);
-    tell_restored(c, who, text);
+    if (strcmp(who, "ps-0") == 0)
+        hear_coordinator(c, text);
     sg_evaluations_take_line(&c->evaluations, who, text);
     if (take_summary(c, text))
         return;
@@ -278,7 +324,10 @@ static const char *const *more_words(void *user, const char *who)
 static void on_restarted(void *user, const char *who, const char *how, uint64_t n)
 {
     cluster *c = user;
-    (void)who;
+    if (strcmp(who, "ps-0") == 0) { /* the next one says it all again */
+        free(c->set_again);
+        c->set_again = NULL;
+    }
     sg_progress_print(&c->run->progress, "shardgrad: %s; it was started anew (%" PRIu64 " of %" PRIu64 ")", how, n,
                       c->config->restarts);
 }
@@ -517,6 +566,7 @@ int sg_run_cluster(sg_run *run)
     sg_status_query_destroy(c.query);
     int code = conclude(&c, status, &err);
     sg_evaluations_deinit(&c.evaluations);
+    free(c.set_again);
     sg_supervisor_destroy(c.supervisor);
     uv_run(&c.loop, UV_RUN_DEFAULT);
     SG_ASSERT(uv_loop_close(&c.loop) == 0);

@@ -80,6 +80,9 @@ def sync_becomes_async_and_sync_again_while_the_job_trains(case):
     equal([int(step) for step in re.findall(r"joined_again .*generation=(\d+)", log)], [2, 3, 4], "generations")
     equal(re.findall(r" (\w+) worker-0 rolled_back generation=\d+ reason=.*, as asked\"", log), ["INFO"] * 3, "no trouble")
     check("rolled_back" not in run.err, f"nobody is to be alarmed: {run.err}")
+    for (_, iteration), mode in zip(found, ("async", "ssp", "sync")):
+        contains(run.err, fr"shardgrad: update\.mode is {mode}.* from iteration {iteration} on\n", "what changed")
+    check("restored" not in run.err, f"nothing was lost: {run.err}")
     finish(case, run, config)
     equal(case.summary()["mode"], "sync", "mode in the end")
 
@@ -106,13 +109,17 @@ def what_was_changed_holds_when_the_job_is_started_again_from_the_same_file(case
     config = cluster(case)
     run = begin(case, config)
     change(case, config, "update.mode=async", "update.rule=adam")
+    case.shardgrad("set", config, "update.learning_rate=0.003")
     trains(case, run, config)
     run.end_within(10, signal.SIGINT, 130)
-    run = case.start("shardgrad", "run", config)
+    run = case.start("shardgrad", "run", config, "--mode", "sync")
     wait_until(lambda: run.popen.poll() is not None or "set_again" in log_of(case, "ps-0") and
                "started workers=2" in log_of(case, "ps-0").split("set_again")[-1], "the job to go on")
     status = facts(case, config)
     equal((status["mode"], status["state"]), ("async", "running"), "mode and state")
+    contains(run.err, r"shardgrad: restored iteration \d+ from", "from where")
+    contains(run.err, r"shardgrad: as it was set before: update\.mode=async, update\.rule=adam, "
+             r"update\.learning_rate=0\.003 \(`shardgrad set` changes it; --restore none begins without it\)\n", "with what")
     finish(case, run, config)
     equal(case.summary()["mode"], "async", "mode")
 
