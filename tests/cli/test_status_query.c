@@ -139,6 +139,19 @@ Test(status_query, who_waits_too_long_is_told_for_whom)
     script_deinit(&s);
 }
 
+Test(status_query, who_waits_on_for_the_same_is_told_again_at_growing_intervals)
+{
+    /* Each answer has a text of its own, but for the last, which comes again and again. */
+    static const sg_status answers[] = {SG_WAITING};
+    script s;
+    script_init(&s, answers, SG_ARRAY_LEN(answers));
+    s.config->warn_after_ms = 50;
+    sg_error err;
+    cr_assert_eq(ask(&s, 1000, &err), SG_TIMEOUT);
+    cr_assert(n_said >= 3 && n_said <= 7, "it was said %d times in a second", n_said);
+    script_deinit(&s);
+}
+
 Test(status_query, where_nobody_answers_it_gives_up_soon)
 {
     static const sg_status answers[] = {SG_OK};

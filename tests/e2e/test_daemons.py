@@ -1,5 +1,6 @@
 """Daemons that a person starts by hand, and `shardgrad status`."""
 import json
+import os
 import re
 import signal
 import time
@@ -99,6 +100,26 @@ def status_shows_ps_workers_and_who_is_waited_for(case):
         process.end_within(2)
     for process in ps:
         process.expect(0)
+
+
+@test
+def a_change_that_has_to_wait_says_so_again_and_in_the_end_that_it_may_still_come(case):
+    config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=1, linger="true", lease_ms="60000", park_ms="200")
+    ps = [case.ps(config, i) for i in range(2)]
+    case.worker(config, 0).expect(0)
+    os.kill(ps[1].popen.pid, signal.SIGSTOP)
+    text = case.shardgrad("set", "update.learning_rate=0.1", config, "--set", "start_timeout_ms=1500", "--set",
+                          "warn_after_ms=500", code=69).err
+    lines = text.splitlines()
+    check(4 <= len(lines) <= 6, f"once at first, and at growing intervals: {text}")
+    contains(lines[0], r"^shardgrad set: 127.*: waiting for ps 1 .* hyper-parameters$", "at first")
+    contains(lines[-2], r"^shardgrad set: 127.*: waiting for ps 1 .* hyper-parameters \(for \d+ s so far\)$", "later")
+    contains(lines[-1], r"the change may still come into force, since ps 0 was asked for it.*"
+             r"the limit is 2 times start_timeout_ms.*gave up after 3\d\d\d ms: .*waiting for ps 1", "in the end")
+    os.kill(ps[1].popen.pid, signal.SIGCONT)
+    wait_until(lambda: json.loads(case.shardgrad("status", config, "--json").out)["hyper"] == 2, "the change to come")
+    for process in ps:
+        process.end_within(5)
 
 
 @test

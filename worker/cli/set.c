@@ -9,7 +9,8 @@
 #include "worker/cli/commands.h"
 #include "worker/cli/status_query.h"
 
-#define WAIT_MS 120000u /* steps that were begun may have to close, and a checkpoint be made */
+/* In start_timeout_ms: within one of them steps that were begun close, or ps 0 gives up; and a checkpoint is made. */
+#define WAIT_START_TIMEOUTS 2u
 
 /* `settings` as KEY=VALUE; the keys are freed by the caller. */
 static void fill(const sg_arguments *a, char *keys[], Shardgrad__V1__Setting settings[], Shardgrad__V1__Setting *list[])
@@ -46,9 +47,15 @@ static void tell(const char *text)
 }
 
 /* It may have been in time, though its answer was not. */
-static sg_status explain(sg_status status, sg_error *err)
+static sg_status explain(const sg_status_query *query, sg_status status, sg_error *err)
 {
     const sg_error why = *err;
+    if (status == SG_TIMEOUT && sg_status_query_is_waiting(query))
+        return sg_error_set(
+            err, status,
+            "the change may still come into force, since ps 0 was asked for it: shardgrad status shows mode, "
+            "rule and the number of the set; the limit is %u times start_timeout_ms; %s",
+            WAIT_START_TIMEOUTS, why.message);
     if (status != SG_UNAVAILABLE && status != SG_TIMEOUT && status != SG_NOT_READY)
         return status;
     return sg_error_set(err, status,
@@ -68,13 +75,13 @@ static sg_status set(const sg_arguments *a, sg_status_query *query, sg_error *er
     request.settings = list;
     request.n_settings = a->n_settings;
     ProtobufCMessage *reply;
-    const sg_status status =
-        sg_status_query_call_until(query, "/shardgrad.v1.CoordinatorService/Set", &request.base,
-                                   &shardgrad__v1__set_response__descriptor, WAIT_MS, tell, &reply, err);
+    const sg_status status = sg_status_query_call_until(
+        query, "/shardgrad.v1.CoordinatorService/Set", &request.base, &shardgrad__v1__set_response__descriptor,
+        WAIT_START_TIMEOUTS * a->config->start_timeout_ms, tell, &reply, err);
     for (size_t i = 0; i < a->n_settings; i++)
         free(keys[i]);
     if (status != SG_OK)
-        return sg_status_query_may_have_arrived(query) ? explain(status, err) : status;
+        return sg_status_query_may_have_arrived(query) ? explain(query, status, err) : status;
     print((const Shardgrad__V1__SetResponse *)reply);
     protobuf_c_message_free_unpacked(reply, NULL);
     return SG_OK;
@@ -99,7 +106,9 @@ int sg_set_main(int argc, char **argv)
             "Steps that were begun close then, a checkpoint is cut, and all go on from it in a new generation; slots\n"
             "that mean nothing to the new rule begin at zero. Mode and rule hold from then on, also for a job that is\n"
             "started again. What else was set is stored in the next checkpoint, and holds when the job goes on from\n"
-            "there; until then ps 0 alone remembers it.",
+            "there; until then ps 0 alone remembers it.\n"
+            "It waits for at most two start_timeout_ms, and says for whom. What ps 0 has by then may still come into\n"
+            "force (exit code 69).",
         .options = options,
         .n_options = SG_ARRAY_LEN(options),
         .flags_help = SG_ARGUMENTS_FLAGS_OF_A_JOB,

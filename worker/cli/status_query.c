@@ -192,6 +192,30 @@ static bool is_to_be_repeated(sg_status status, bool waited, uint64_t now_ms, ui
            now_ms - since_ms < (waited ? SOMEBODY_MS : NOBODY_MS);
 }
 
+/* Says the words of a waiting coordinator: when they are others, and again at growing intervals. */
+typedef struct teller {
+    void (*say)(const char *text); /* may be NULL */
+    char said[SG_ERROR_MESSAGE_BYTES];
+    uint64_t since_ms, again_ms, warn_after_ms; /* since when they are these; when they are said again */
+} teller;
+
+static void tell(teller *t, const char *text, uint64_t now_ms)
+{
+    char line[SG_ERROR_MESSAGE_BYTES + 64];
+    const bool is_new = strcmp(t->said, text) != 0;
+    if (is_new) {
+        snprintf(t->said, sizeof t->said, "%s", text);
+        t->since_ms = now_ms;
+    } else if (now_ms < t->again_ms) {
+        return;
+    }
+    const uint64_t waited_ms = now_ms - t->since_ms;
+    t->again_ms = now_ms + (waited_ms > t->warn_after_ms ? waited_ms : t->warn_after_ms);
+    snprintf(line, sizeof line, "%s (for %" PRIu64 " s so far)", text, waited_ms / 1000);
+    if (t->say != NULL)
+        t->say(is_new ? text : line);
+}
+
 sg_status sg_status_query_call_until(sg_status_query *query, const char *method, const ProtobufCMessage *request,
                                      const ProtobufCMessageDescriptor *type, uint64_t limit_ms,
                                      void (*waiting)(const char *text), ProtobufCMessage **reply, sg_error *err)
@@ -199,7 +223,7 @@ sg_status sg_status_query_call_until(sg_status_query *query, const char *method,
     const uint64_t began_ms = sg_clock_ms();
     uint64_t since_ms = began_ms;
     bool waited = false;
-    char said[SG_ERROR_MESSAGE_BYTES] = "";
+    teller words = {.say = waiting, .warn_after_ms = query->config->warn_after_ms};
     for (;;) {
         sg_error why;
         const uint64_t timeout_ms = query->config->park_ms + ANSWER_MS;
@@ -214,12 +238,15 @@ sg_status sg_status_query_call_until(sg_status_query *query, const char *method,
         if (status == SG_WAITING) {
             waited = true;
             since_ms = now_ms;
-            if (waiting != NULL && strcmp(said, why.message) != 0)
-                waiting(why.message);
-            snprintf(said, sizeof(said), "%s", why.message);
+            tell(&words, why.message, now_ms);
         }
         rest(status == SG_WAITING ? WAITING_PAUSE_MS : SILENCE_PAUSE_MS);
     }
+}
+
+bool sg_status_query_is_waiting(const sg_status_query *query)
+{
+    return query->status == SG_WAITING;
 }
 
 bool sg_status_query_may_have_arrived(const sg_status_query *query)

@@ -39,10 +39,14 @@ SG_MUST_USE sg_status sg_status_query_call(sg_status_query *query, const char *m
  * though no answer did. */
 bool sg_status_query_may_have_arrived(const sg_status_query *query);
 
+/* Whether the newest call was answered WAITING: the coordinator knows of the request. */
+bool sg_status_query_is_waiting(const sg_status_query *query);
+
 /* The same until it is answered, for a request that says who it is, so that a repeat counts once: again at once where
- * the coordinator says for whom it waits (`waiting`, which may be NULL, is called with its words whenever they change),
- * after a moment where the answer was lost or nobody is there. Gives up where nobody has answered for some seconds
- * (UNAVAILABLE), and once limit_ms have passed (TIMEOUT, with the last words). */
+ * the coordinator says for whom it waits (`waiting`, which may be NULL, is called with its words whenever they change,
+ * and again at growing intervals from warn_after_ms on), after a moment where the answer was lost or nobody is there.
+ * Gives up where nobody has answered for some seconds (UNAVAILABLE), and once limit_ms have passed (TIMEOUT, with the
+ * last words). */
 SG_MUST_USE sg_status sg_status_query_call_until(sg_status_query *query, const char *method,
                                                  const ProtobufCMessage *request,
                                                  const ProtobufCMessageDescriptor *type, uint64_t limit_ms,
