@@ -254,7 +254,8 @@ static bool may_begin(sg_coordinator *c, const Shardgrad__V1__SetRequest *reques
 
 void sg_coordinator_hyper_set(sg_coordinator *c, const Shardgrad__V1__SetRequest *request, void *call)
 {
-    if (sg_coordinator_change_answer_repeat(c, request->request, call))
+    if (!sg_coordinator_is_meant(c, call, request->job) ||
+        sg_coordinator_change_answer_repeat(c, request->request, call))
         return;
     sg_config *changed;
     uint64_t number = find(c, request->request);
@@ -298,6 +299,7 @@ bool sg_coordinator_hyper_answer(sg_coordinator *c, const sg_coordinator_parked 
     response.generation = hyper->generation;
     response.iteration = hyper->iteration;
     response.fresh_slots = hyper->fresh_slots;
+    response.unsaved = !sg_coordinator_save_due(c);
     sg_coordinator_reply(c, call->call, &response.base);
     return true;
 }

@@ -62,6 +62,8 @@ uint64_t sg_coordinator_put_off(const sg_coordinator *c, uint64_t ms, uint64_t l
 /* False: the job is over or begins another generation, and the call was failed. worker: whose it is; n_workers:
  * unknown. */
 bool sg_coordinator_takes(sg_coordinator *c, void *call, uint32_t worker);
+/* False: somebody means another job, and the call was failed. `job`: the one that is meant; "": whichever this is. */
+bool sg_coordinator_is_meant(sg_coordinator *c, void *call, const char *job);
 /* The worker with this incarnation, joined. NULL: the call was failed (FENCED, ROLLED_BACK, the job's end). */
 sg_coordinator_worker *sg_coordinator_known(sg_coordinator *c, void *call, uint64_t incarnation, uint64_t generation);
 /* Its index; n_workers: nobody has it now. */

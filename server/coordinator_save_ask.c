@@ -47,6 +47,8 @@ bool sg_coordinator_save_number_later(sg_coordinator *c)
 
 void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveRequest *request, void *call)
 {
+    if (!sg_coordinator_is_meant(c, call, request->job))
+        return;
     if (c->over)
         sg_coordinator_end_answer(c, call, c->n_workers);
     else if (!sg_coordinator_save_due(c))

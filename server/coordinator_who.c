@@ -96,6 +96,18 @@ bool sg_coordinator_takes(sg_coordinator *c, void *call, uint32_t worker)
     return !c->over && !c->recording;
 }
 
+bool sg_coordinator_is_meant(sg_coordinator *c, void *call, const char *job)
+{
+    const char *meant = sg_coordinator_text(job);
+    if (meant[0] == '\0' || strcmp(meant, c->config->job) == 0)
+        return true;
+    sg_coordinator_fail(c, call, SG_MISMATCH,
+                        "job '%.100s' was meant, this coordinator belongs to job '%s': check the address, or use the "
+                        "cluster file of that job",
+                        meant, c->config->job);
+    return false;
+}
+
 /* The index whose process had it and was let in again; n_workers: none. */
 static uint32_t find_replaced(const sg_coordinator *c, uint64_t incarnation)
 {

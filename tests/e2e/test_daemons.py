@@ -103,6 +103,21 @@ def status_shows_ps_workers_and_who_is_waited_for(case):
 
 
 @test
+def what_is_meant_for_another_job_is_refused(case):
+    config = case.config(workers=1, linger="true")
+    ps = case.ps(config, 0)
+    case.worker(config, 0).expect(0)
+    other = case.config(name="other.yaml", workers=1, job="other")
+    for command in (["set", "update.learning_rate=0.1"], ["save"]):
+        contains(case.shardgrad(*command, other, code=78).err,
+                 "job 'other' was meant, this coordinator belongs to job 'e2e'", command[0])
+    equal(json.loads(case.shardgrad("status", config, "--json").out)["job"], "e2e", "who was asked")
+    contains(case.shardgrad("set", "update.learning_rate=0.1", config).out,
+             "set 2 is in force.*nothing stores it: the job makes no checkpoints", "its own")
+    ps.end_within(5)
+
+
+@test
 def a_change_that_has_to_wait_says_so_again_and_in_the_end_that_it_may_still_come(case):
     config = case.config(ps=("127.0.0.1:0", "127.0.0.1:0"), workers=1, linger="true", lease_ms="60000", park_ms="200")
     ps = [case.ps(config, i) for i in range(2)]

@@ -456,6 +456,7 @@ rig_call *rig_set_all(rig *r, uint64_t request, Shardgrad__V1__Setting **list, s
 {
     Shardgrad__V1__SetRequest body = SHARDGRAD__V1__SET_REQUEST__INIT;
     body.request = request;
+    body.job = (char *)r->job;
     body.settings = list;
     body.n_settings = n;
     rig_call *call = new_call(r);
@@ -486,6 +487,7 @@ rig_call *rig_save(rig *r, uint64_t id)
 {
     Shardgrad__V1__SaveRequest request = SHARDGRAD__V1__SAVE_REQUEST__INIT;
     request.id = id;
+    request.job = (char *)r->job;
     rig_call *call = new_call(r);
     sg_coordinator_on_save(r->coordinator, r->now_ms, &request, call);
     drain(r);

@@ -23,6 +23,7 @@ typedef struct rig_order {
 typedef struct rig {
     sg_config *config;
     sg_coordinator *coordinator;
+    const char *job; /* that rig_set and rig_save mean; NULL: whichever it is */
     uint64_t now_ms;
     uint64_t tick_ms;
     uint32_t every[4], n_every;                   /* that declarations say */

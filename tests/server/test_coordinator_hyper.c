@@ -44,6 +44,7 @@ Test(coordinator_hyper, a_set_is_in_force_when_every_ps_has_acknowledged_it)
     cr_assert(rig_waits(call));
     rig_acknowledge(&r, 1, SG_OK, "");
     cr_assert_eq(answered(call)->number, 2);
+    cr_assert(answered(call)->unsaved, "without checkpoint.dir");
     cr_assert_eq(answered(call)->n_steps, 2);
     cr_assert_eq(answered(call)->steps[0], 2, "step 1 was handed out");
     cr_assert_eq(answered(call)->steps[1], 0);
@@ -122,5 +123,19 @@ Test(coordinator_hyper, a_value_that_is_longer_than_any_number_is_refused)
     rig_failed(rig_set(&r, 7, "update.momentum", value), SG_INVALID, "the value has 67 bytes, at most 64 are allowed");
     snprintf(value, sizeof value, "0.5%0*u", 61, 0);
     cr_assert_eq(answered(rig_set(&r, 7, "update.momentum", value))->number, 2);
+    rig_deinit(&r);
+}
+
+Test(coordinator_hyper, what_was_meant_for_another_job_changes_nothing)
+{
+    begin("update.mode=sync");
+    r.job = "another";
+    rig_failed(rig_set(&r, 7, "update.momentum", "0.5"), SG_MISMATCH, "job 'another' was meant");
+    rig_failed(rig_set(&r, 7, "update.momentum", "0.5"), SG_MISMATCH, "belongs to job 'shardgrad'");
+    cr_assert_eq(rig_status(&r)->hyper, 1);
+    r.job = "shardgrad";
+    cr_assert_eq(answered(rig_set(&r, 7, "update.momentum", "0.5"))->number, 2);
+    r.job = "";
+    cr_assert_eq(answered(rig_set(&r, 8, "update.momentum", "0.25"))->number, 3, "a client that does not say it");
     rig_deinit(&r);
 }

@@ -680,3 +680,18 @@ Test(coordinator_save, told_to_stop_its_own_lateness_takes_no_time_from_the_last
     cr_assert_not(rig_logged(&r, "no_checkpoint"), "%s", r.log);
     rig_deinit(&r);
 }
+
+Test(coordinator_save, what_was_meant_for_another_job_saves_nothing)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    begin(&r, two_ps, workers);
+    step(&r, workers, 0);
+    const uint32_t n_cuts = rig_n_cuts(&r);
+    r.job = "another";
+    rig_failed(rig_save(&r, 1), SG_MISMATCH, "job 'another' was meant, this coordinator belongs to job 'shardgrad'");
+    cr_assert_eq(rig_n_cuts(&r), n_cuts);
+    r.job = "shardgrad";
+    cr_assert(rig_waits(rig_save(&r, 1)));
+    rig_deinit(&r);
+}

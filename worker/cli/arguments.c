@@ -101,6 +101,12 @@ sg_status sg_arguments_check_coordinator(const sg_arguments *a, const sg_argumen
     return SG_OK;
 }
 
+char *sg_arguments_job(const sg_arguments *a)
+{
+    static char whichever[] = "";
+    return a->flags.path != NULL ? a->config->job : whichever;
+}
+
 int sg_arguments_fail(sg_status status, const sg_error *err)
 {
     fprintf(stderr, "shardgrad: %s\n", err->message);

@@ -55,6 +55,9 @@ void sg_arguments_deinit(sg_arguments *arguments);
 SG_MUST_USE sg_status sg_arguments_check_coordinator(const sg_arguments *arguments, const sg_arguments_command *command,
                                                      const char *coordinator, sg_error *err);
 
+/* The job that FILE names, to be asked for by name; "" without a FILE: whichever is there. */
+char *sg_arguments_job(const sg_arguments *arguments);
+
 /* Prints "shardgrad: MESSAGE" and returns the exit code of `status`. */
 int sg_arguments_fail(sg_status status, const sg_error *err);
 

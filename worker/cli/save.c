@@ -13,10 +13,11 @@ static void say(const char *text)
 }
 
 /* Asks until it is complete, saying for whom it waits when that changes. */
-static sg_status save(sg_status_query *query, uint64_t *iteration, sg_error *err)
+static sg_status save(const sg_arguments *a, sg_status_query *query, uint64_t *iteration, sg_error *err)
 {
     Shardgrad__V1__SaveRequest request = SHARDGRAD__V1__SAVE_REQUEST__INIT;
     request.id = sg_clock_random_id();
+    request.job = sg_arguments_job(a);
     ProtobufCMessage *reply;
     const sg_status status =
         sg_status_query_call_until(query, "/shardgrad.v1.CoordinatorService/Save", &request.base,
@@ -49,7 +50,7 @@ int sg_save_main(int argc, char **argv)
     sg_status status = sg_status_query_open(&command, argc, argv, &coordinator, SG_ROLE_ADMIN, &a, &query, &err);
     if (query != NULL) {
         uint64_t iteration = 0;
-        status = save(query, &iteration, &err);
+        status = save(&a, query, &iteration, &err);
         sg_status_query_destroy(query);
         if (status == SG_OK)
             printf("checkpoint of iteration %" PRIu64 " is complete\n", iteration);

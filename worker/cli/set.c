@@ -25,6 +25,14 @@ static void fill(const sg_arguments *a, char *keys[], Shardgrad__V1__Setting set
     }
 }
 
+/* Where it is kept, unless its generation has it. */
+static const char *keeping(const Shardgrad__V1__SetResponse *response)
+{
+    if (response->unsaved)
+        return "; nothing stores it: the job makes no checkpoints, since its checkpoint.dir is not set";
+    return response->generation == 0 ? "; a checkpoint stores it, until then ps 0 alone has it" : "";
+}
+
 static void print(const Shardgrad__V1__SetResponse *response)
 {
     if (response->generation != 0)
@@ -37,8 +45,7 @@ static void print(const Shardgrad__V1__SetResponse *response)
         else
             printf(" from step %" PRIu64, response->steps[group]);
     }
-    printf(" (set 1 is what the job began with%s)\n",
-           response->generation == 0 ? "; a checkpoint stores it, until then ps 0 alone has it" : "");
+    printf(" (set 1 is what the job began with%s)\n", keeping(response));
 }
 
 static void tell(const char *text)
@@ -72,6 +79,7 @@ static sg_status set(const sg_arguments *a, sg_status_query *query, sg_error *er
     Shardgrad__V1__SetRequest request = SHARDGRAD__V1__SET_REQUEST__INIT;
     fill(a, keys, settings, list);
     request.request = sg_clock_random_id();
+    request.job = sg_arguments_job(a);
     request.settings = list;
     request.n_settings = a->n_settings;
     ProtobufCMessage *reply;
@@ -106,7 +114,7 @@ int sg_set_main(int argc, char **argv)
             "Steps that were begun close then, a checkpoint is cut, and all go on from it in a new generation; slots\n"
             "that mean nothing to the new rule begin at zero. Mode and rule hold from then on, also for a job that is\n"
             "started again. What else was set is stored in the next checkpoint, and holds when the job goes on from\n"
-            "there; until then ps 0 alone remembers it.\n"
+            "there; until then ps 0 alone remembers it. A job without checkpoint.dir stores nothing.\n"
             "It waits for at most two start_timeout_ms, and says for whom. What ps 0 has by then may still come into\n"
             "force (exit code 69).",
         .options = options,
