@@ -135,6 +135,11 @@ void sg_config_destroy(sg_config *config);
  * its list, as "model.layers[2]: ...", gets the place where that was given before it, "cluster.yaml:12:9: " or "--set
  * KEY: ". Other messages stay. Returns status. */
 sg_status sg_config_locate(const sg_config *config, sg_status status, sg_error *err);
+/* Calls `each` for every key that was given, in the file or on the command line, with another value than its default,
+ * and that has no effect beside the rule, mode or schedule that is set: no fault, since a running job may change to
+ * what it is for. note (valid during the call): "cluster.yaml:12:13: update.momentum has no effect while update.rule is
+ * sgd: it is for momentum, nesterov, lars". */
+void sg_config_each_idle(const sg_config *config, void (*each)(void *user, const char *note), void *user);
 /* Destroyed by sg_config_destroy, and independent of `from`; who gave the values is not copied. */
 sg_config *sg_config_copy(const sg_config *from);
 /* A copy of `from` with these keys changed, checked as a whole: what a running job can do with its hyper-parameters,

@@ -50,6 +50,10 @@ static const sg_config_choice levels[] = {
 
 #define MODELS(names)  .chooser = "model.name", .chosen = names
 #define FORMATS(names) .chooser = "data.format", .chosen = names
+/* Read and checked all the same: a running job may change to what they are for. */
+#define RULES(names)     .idle = true, .chooser = "update.rule", .chosen = names
+#define MODES(names)     .idle = true, .chooser = "update.mode", .chosen = names
+#define SCHEDULES(names) .idle = true, .chooser = "update.schedule", .chosen = names
 
 /* clang-format off */
 static const sg_config_option options[] = {
@@ -101,8 +105,10 @@ static const sg_config_option options[] = {
     {"update.mode", SG_CONFIG_CHOICE, AT(update.mode), "sync", .choices = modes, .shared = true, .renews = true,
      .flag = "--mode", .hint = "MODE", .help = "sync: one update from all workers; async: one from each; ssp: async, not too far apart"},
     {"update.staleness", SG_CONFIG_COUNT, AT(update.staleness), "3", 0, UINT32_MAX, .shared = true, .renews = true,
+     MODES(" ssp "),
      .help = "ssp: a worker begins no step more than so many ahead of the slowest"},
     {"update.backup_workers", SG_CONFIG_COUNT, AT(update.backup_workers), "0", 0, SG_MAX_WORKERS - 1, .shared = true, .renews = true,
+     MODES(" sync "),
      .help = "sync: a step waits for all workers but so many, at least for one that is not late"},
     {"update.rule", SG_CONFIG_CHOICE, AT(update.rule), "sgd", .choices = rules, .shared = true, .renews = true,
      .help = "how values follow from gradients; average: from values that trainers of one's own push, not for the built-in one"},
@@ -111,16 +117,21 @@ static const sg_config_option options[] = {
     {"update.base_batch", SG_CONFIG_COUNT, AT(update.base_batch), "0", 0, 1u << 24, .shared = true,
      .help = "learning_rate is that of a batch of so many, and grows with train.batch in proportion; 0: it does not"},
     {"update.momentum", SG_CONFIG_REAL, AT(update.momentum), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
+     RULES(" momentum nesterov lars "),
      .help = "of momentum, nesterov and lars"},
     {"update.beta1", SG_CONFIG_REAL, AT(update.beta1), "0.9", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
+     RULES(" adam adamw lamb "),
      .help = "of adam, adamw, lamb: decay of the mean of gradients"},
     {"update.beta2", SG_CONFIG_REAL, AT(update.beta2), "0.999", .low = 0, .high = 1, .below_high = true, .shared = true, .changes = true,
+     RULES(" adam adamw lamb rmsprop "),
      .help = "of adam, adamw, lamb, rmsprop (its alpha): decay of the mean of their squares"},
     {"update.epsilon", SG_CONFIG_REAL, AT(update.epsilon), "1e-08", .low = 0, .high = 1, .above_low = true, .shared = true, .changes = true,
+     RULES(" adam adamw lamb rmsprop adagrad "),
      .help = "of adam, adamw, lamb, rmsprop, adagrad: added to the root"},
     {"update.weight_decay", SG_CONFIG_REAL, AT(update.weight_decay), "0", .low = 0, .high = MAX_FACTOR, .shared = true, .changes = true,
      .help = "times the value is added to the gradient; adamw: times the learning rate of the value is taken from it"},
     {"update.trust", SG_CONFIG_REAL, AT(update.trust), "0.001", .low = 0, .high = 1, .above_low = true, .shared = true, .changes = true,
+     RULES(" lars "),
      .help = "of lars: how large a step is beside the norm of its variable"},
     {"update.clip_global_norm", SG_CONFIG_REAL, AT(update.clip_global_norm), "0", .low = 0, .high = MAX_FACTOR, .shared = true, .changes = true,
      .help = "sync: gradients of a group whose norm is above it are scaled down to it; 0: they are not"},
@@ -129,8 +140,10 @@ static const sg_config_option options[] = {
     {"update.warmup_steps", SG_CONFIG_COUNT, AT(update.warmup_steps), "0", 0, UINT32_MAX, .shared = true, .changes = true,
      .help = "steps over which the learning rate grows to its full value"},
     {"update.decay_steps", SG_CONFIG_COUNT, AT(update.decay_steps), "0", 0, UINT32_MAX, .shared = true, .changes = true,
+     SCHEDULES(" step cosine "),
      .help = "counted from the end of the warm-up; step: it falls every so many; cosine: it is zero after so many"},
     {"update.decay_factor", SG_CONFIG_REAL, AT(update.decay_factor), "0.1", .low = 0, .high = 1, .above_low = true, .shared = true, .changes = true,
+     SCHEDULES(" step "),
      .help = "step: it is multiplied by this each time"},
     {"update.non_finite", SG_CONFIG_CHOICE, AT(update.non_finite), "skip", .choices = non_finites, .shared = true,
      .help = "skip: gradients with NaN or infinity count with weight 0"},
@@ -264,21 +277,51 @@ static bool is_built_in(const char *model)
     return false;
 }
 
+static const char *choice_name(const sg_config_choice *choices, int value)
+{
+    for (; choices->name != NULL; choices++) {
+        if (choices->value == value)
+            return choices->name;
+    }
+    return "unknown";
+}
+
+/* The one place where each option that chooses is read. */
 const char *sg_config_option_choice(const sg_config_option *option, const sg_config *config)
 {
-    if (option->chooser == NULL)
+    const char *chooser = option->chooser;
+    if (chooser == NULL)
         return NULL;
-    return strcmp(option->chooser, "model.name") == 0 ? config->model.name : sg_data_format_name(config->data.format);
+    if (strcmp(chooser, "model.name") == 0)
+        return config->model.name;
+    if (strcmp(chooser, "update.rule") == 0)
+        return sg_rule_name(config->update.rule);
+    if (strcmp(chooser, "update.mode") == 0)
+        return sg_mode_name(config->update.mode);
+    if (strcmp(chooser, "update.schedule") == 0)
+        return choice_name(schedules, (int)config->update.schedule);
+    SG_ASSERT(strcmp(chooser, "data.format") == 0);
+    return sg_data_format_name(config->data.format);
+}
+
+static bool is_chosen(const sg_config_option *option, const char *choice)
+{
+    const size_t length = strlen(choice);
+    const char *found = strstr(option->chosen, choice);
+    while (found != NULL && (found[-1] != ' ' || found[length] != ' '))
+        found = strstr(found + 1, choice);
+    return found != NULL;
 }
 
 bool sg_config_option_is_used(const sg_config_option *option, const sg_config *config)
 {
     const char *choice = sg_config_option_choice(option, config);
-    if (choice == NULL || !is_built_in(config->model.name))
-        return true;
-    const size_t length = strlen(choice);
-    const char *found = strstr(option->chosen, choice);
-    return found != NULL && found[-1] == ' ' && found[length] == ' ';
+    return choice == NULL || option->idle || !is_built_in(config->model.name) || is_chosen(option, choice);
+}
+
+bool sg_config_option_is_idle(const sg_config_option *option, const sg_config *config)
+{
+    return option->idle && !is_chosen(option, sg_config_option_choice(option, config));
 }
 
 /* --- what was meant? ----------------------------------------------------------------------------------------- */
@@ -332,15 +375,6 @@ const char *sg_config_choice_nearest(const sg_config_choice *choices, const char
     for (; choices->name != NULL; choices++)
         sg_nearest_try(&nearest, choices->name);
     return nearest.best;
-}
-
-static const char *choice_name(const sg_config_choice *choices, int value)
-{
-    for (; choices->name != NULL; choices++) {
-        if (choices->value == value)
-            return choices->name;
-    }
-    return "unknown";
 }
 
 const char *sg_mode_name(sg_mode mode)

@@ -44,9 +44,10 @@ typedef struct sg_config_option {
     uint64_t min, max;
     double low, high;
     const sg_config_choice *choices;
-    /* It is used only where the option `chooser` ("model.name" or "data.format") has one of these values, between
-     * blanks; NULL: always. */
+    /* It is used only where the option `chooser` ("model.name", "update.rule") has one of these values, between blanks;
+     * NULL: always. */
     const char *chooser, *chosen;
+    bool idle;               /* elsewhere it is without effect, and not refused */
     const char *flag, *hint; /* "--mode", "MODE"; NULL: only --set */
     const char *help;
 } sg_config_option;
@@ -61,8 +62,10 @@ size_t sg_config_option_index(const sg_config_option *option);
 bool sg_config_option_is_section(const char *key);
 /* What its chooser has been set to; NULL: it has none. */
 const char *sg_config_option_choice(const sg_config_option *option, const sg_config *config);
-/* Whether it is used there. A model that is not built in may use all, and read what data it likes. */
+/* Whether it may be given there. A model that is not built in may use all, and read what data it likes. */
 bool sg_config_option_is_used(const sg_config_option *option, const sg_config *config);
+/* Whether it may be given there and has no effect. */
+bool sg_config_option_is_idle(const sg_config_option *option, const sg_config *config);
 /* The key or section that was perhaps meant; NULL if none is near. */
 const char *sg_config_option_nearest(const char *key);
 /* The choice that was perhaps meant; NULL if none is near. */

@@ -68,6 +68,11 @@ void sg_config_places_destroy(struct sg_config_places *places)
     free(places);
 }
 
+const sg_config_place *sg_config_places_of(const struct sg_config_places *places, const sg_config_option *option)
+{
+    return &places->entries[sg_config_option_index(option)].place;
+}
+
 void sg_config_places_note(struct sg_config_places *places, const sg_config_option *option,
                            const sg_config_place *place, const sg_config_node *node)
 {

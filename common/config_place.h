@@ -23,6 +23,8 @@ bool sg_config_place_is_given(const sg_config_place *place);
 struct sg_config_places;
 struct sg_config_places *sg_config_places_create(const char *name);
 void sg_config_places_destroy(struct sg_config_places *places); /* NULL is fine */
+/* Who gave the value of the option; what is in it is owned by `places`. */
+const sg_config_place *sg_config_places_of(const struct sg_config_places *places, const sg_config_option *option);
 /* node: the value that was given there; the places of its items are kept, too. NULL: the default. */
 void sg_config_places_note(struct sg_config_places *places, const sg_config_option *option,
                            const sg_config_place *place, const sg_config_node *node);

@@ -416,6 +416,12 @@ Test(config, the_reference_in_configs_is_that_of_the_table)
     free(reference);
 }
 
+static void refuse_note(void *user, const char *note)
+{
+    (void)user;
+    cr_assert(false, "%s", note);
+}
+
 Test(config, the_example_files_load)
 {
     static const char *const paths[] = {"configs/fashion-mnist.yaml",
@@ -432,6 +438,7 @@ Test(config, the_example_files_load)
         cr_assert_eq(config->ps.n, 2u);
         cr_assert_eq(config->model.hidden.n, 2u);
         cr_assert_eq(config->update.rule, SG_RULE_MOMENTUM);
+        sg_config_each_idle(config, refuse_note, NULL);
         sg_config_destroy(config);
     }
 }
@@ -503,5 +510,91 @@ Test(config, what_is_found_wrong_after_loading_is_told_with_its_place)
     copy = sg_config_copy(config);
     expect_located(copy, SG_CONFIG, "seed: no", "seed: no");
     sg_config_destroy(copy);
+    sg_config_destroy(config);
+}
+
+/* --- what has no effect --------------------------------------------------------------------------------------------
+ */
+
+static void add_note(void *user, const char *note)
+{
+    char *notes = user;
+    const size_t length = strlen(notes);
+    cr_assert_lt(length + strlen(note) + 2, 2048);
+    sprintf(notes + length, "%s\n", note);
+}
+
+static void expect_idle(const char *text, const sg_config_override *overrides, size_t n, const char *wanted)
+{
+    char notes[2048] = "";
+    sg_config *config = NULL;
+    sg_error err = {0};
+    cr_assert_eq(sg_config_parse(text, strlen(text), "c.yaml", overrides, n, &config, &err), SG_OK, "%s", err.message);
+    sg_config_each_idle(config, add_note, notes);
+    cr_assert_str_eq(notes, wanted, "%s", text);
+    sg_config_destroy(config);
+}
+
+Test(config, what_was_given_and_has_no_effect_is_told_with_its_place)
+{
+    expect_idle(
+        "seed: 1\nupdate:\n  momentum: 0.5\n", NULL, 0,
+        "c.yaml:3:13: update.momentum has no effect while update.rule is sgd: it is for momentum, nesterov, lars\n");
+    const sg_config_override momentum = {.key = "update.momentum", .value = "0.5", .source = "--set update.momentum"};
+    expect_idle("update: {rule: adam}\n", &momentum, 1,
+                "--set update.momentum has no effect while update.rule is adam: it is for momentum, nesterov, lars\n");
+    expect_idle("update: {rule: lars}\n", &momentum, 1, "");
+    expect_idle("update: {rule: adamw, beta1: 0.5, beta2: 0.5, epsilon: 0.5}\n", NULL, 0, "");
+    expect_idle("update: {rule: rmsprop, beta1: 0.5, beta2: 0.5, epsilon: 0.5}\n", NULL, 0,
+                "c.yaml:1:32: update.beta1 has no effect while update.rule is rmsprop: it is for adam, adamw, lamb\n");
+    expect_idle("update: {rule: adagrad, beta2: 0.5, epsilon: 0.5}\n", NULL, 0,
+                "c.yaml:1:32: update.beta2 has no effect while update.rule is adagrad: it is for adam, adamw, lamb, "
+                "rmsprop\n");
+    expect_idle("update: {epsilon: 0.5}\n", NULL, 0,
+                "c.yaml:1:19: update.epsilon has no effect while update.rule is sgd: it is for adam, adamw, lamb, "
+                "rmsprop, adagrad\n");
+    expect_idle("update: {decay_steps: 5, decay_factor: 0.5}\n", NULL, 0,
+                "c.yaml:1:23: update.decay_steps has no effect while update.schedule is constant: it is for step, "
+                "cosine\n"
+                "c.yaml:1:40: update.decay_factor has no effect while update.schedule is constant: it is for step\n");
+    expect_idle("update: {schedule: step, decay_steps: 5, decay_factor: 0.5}\n", NULL, 0, "");
+    expect_idle("update: {mode: ssp, staleness: 1}\n", NULL, 0, "");
+    expect_idle("update: {backup_workers: 1}\n", NULL, 0, "");
+    expect_idle(config_everything, NULL, 0,
+                "c.yaml:27:14: update.staleness has no effect while update.mode is async: it is for ssp\n"
+                "c.yaml:28:19: update.backup_workers has no effect while update.mode is async: it is for sync\n"
+                "c.yaml:32:13: update.momentum has no effect while update.rule is adam: it is for momentum, nesterov, "
+                "lars\n"
+                "c.yaml:37:10: update.trust has no effect while update.rule is adam: it is for lars\n"
+                "c.yaml:43:17: update.decay_factor has no effect while update.schedule is cosine: it is for step\n");
+}
+
+Test(config, a_default_that_was_given_is_not_told_of_whatever_it_is_for)
+{
+    expect_idle("seed: 2\n", NULL, 0, "");
+    expect_idle(
+        "update: {staleness: 3, backup_workers: 0, momentum: .90, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, trust: "
+        "1e-3, decay_steps: 0, decay_factor: 0.10}\n",
+        NULL, 0, "");
+}
+
+Test(config, what_has_no_effect_is_kept_printed_and_compared_as_ever)
+{
+    sg_config *config = config_parsed("update: {momentum: 0.5}\n"), *changed = NULL;
+    cr_assert_eq(config->update.momentum, 0.5);
+    char *printed = NULL;
+    size_t n_bytes = 0;
+    FILE *out = open_memstream(&printed, &n_bytes);
+    sg_config_print(config, out);
+    fclose(out);
+    cr_assert_not_null(strstr(printed, "\n  momentum: 0.5\n"), "%s", printed);
+    free(printed);
+    const sg_config_override rule = {.key = "update.rule", .value = "momentum", .source = "update.rule"};
+    cr_assert_eq(sg_config_change(config, &rule, 1, &changed, NULL), SG_OK);
+    cr_assert_eq(changed->update.momentum, 0.5, "for a rule that comes later");
+    char notes[2048] = "";
+    sg_config_each_idle(changed, add_note, notes); /* nobody gave it: it is a copy */
+    cr_assert_str_eq(notes, "");
+    sg_config_destroy(changed);
     sg_config_destroy(config);
 }

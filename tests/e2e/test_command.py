@@ -77,6 +77,20 @@ def local_says_what_it_has_no_use_for(case):
 
 
 @test
+def what_has_no_effect_is_told_by_line_and_column(case):
+    config = case.config(update__rule="sgd", update__momentum="0.5")
+    line = open(config).read().split("\n").index("  momentum: 0.5") + 1
+    note = f"shardgrad: {config}:{line}:13: update.momentum has no effect while update.rule is sgd: it is for momentum, nesterov, lars\n"
+    flag = "shardgrad: --set update.decay_steps has no effect while update.schedule is constant: it is for step, cosine\n"
+    for command in (["check-config", config], ["run", config], ["run", config, "--local"]):
+        err = case.shardgrad(*command, "--set", "update.decay_steps=7").err
+        equal((err.count(note), err.count(flag), err.count("no effect")), (1, 1, 2), f"notes of {command}: {err}")
+    equal(case.shardgrad("check-config", config, "--set", "update.rule=nesterov").err, "", "a rule that has it")
+    equal(case.shardgrad("check-config", config, "--set", "update.momentum=0.9").err, "", "the default")
+    check("no effect" not in case.shardgrad("check-config", config, "--reference").err, "nor where no file is looked at")
+
+
+@test
 def commands_list_the_flags_that_they_use(case):
     for command in ("status", "save", "set", "export", "import"):
         text = case.shardgrad(command, "--help").out
@@ -126,18 +140,18 @@ def check_config_tries_the_model_on_the_data_if_they_are_here(case):
     layers = case.config("layers.yaml", model__name="layers", model__layers="[conv2d 4 window 3, relu, flatten, dense 10]")
     for config in (lenet, layers):
         checked = case.shardgrad("check-config", config)
-        contains(checked.out, "right; 1 ps, 1 workers", "output")
+        contains(checked.out, "right; 1 ps, 1 worker,", "output")
         equal(checked.err, "", "nothing more")
     large = case.config("large.yaml", model__name="layers", model__layers="[relu, conv2d 4 window 9, flatten, dense 10]")
     for command in (["check-config", large], ["run", large], ["run", large, "--local"]):
         contains(case.shardgrad(*command, code=78).err,
-                 r"^shardgrad: \S+/large\.yaml:\d+:18: model\.layers\[1\]: 'conv2d 4 window 9' does not fit its input, images of 1 channels, 8 x 8",
+                 r"^shardgrad: \S+/large\.yaml:\d+:18: model\.layers\[1\]: 'conv2d 4 window 9' does not fit its input, images of 1 channel, 8 x 8",
                  "too large a window, before any process is started")
     contains(case.worker(large, 0).expect(78).err, r"large\.yaml:\d+:18: model\.layers\[1\]: ", "a worker that is started by hand")
     elsewhere = ["--set", "data.train_images=/elsewhere/train-images"]
     for config in (lenet, layers):
         checked = case.shardgrad("check-config", config, *elsewhere)
-        contains(checked.out, "right; 1 ps, 1 workers", "output without the data")
+        contains(checked.out, "right; 1 ps, 1 worker,", "output without the data")
         contains(checked.err, "the model was not tried on the data: /elsewhere/train-images: no such file", "a note")
     contains(case.shardgrad("check-config", lenet, *elsewhere, "--set", "model.name=lenett", code=78).err,
              "--set model.name: there is no model 'lenett'; wanted .* .did you mean lenet.", "a model that there is not")
@@ -154,7 +168,7 @@ def check_config_takes_files_for_trainers_of_ones_own(case):
     synthetic = ["--set", "data.format=synthetic", "--set", "data.shape=[4]", "--set", "data.train_rows=4294967295"]
     for more in ([], synthetic):
         checked = case.shardgrad("check-config", path, *more)
-        contains(checked.out, "right; 1 ps, 1 workers", "output")
+        contains(checked.out, "right; 1 ps, 1 worker,", "output")
         equal(checked.err, "", "nothing more: it names no data that could be missed")
     contains(case.shardgrad("run", path, "--local", "--set", "data.format=synthetic", "--set", "data.shape=[4]", code=78).err,
              "update.rule: average is for trainers of your own", "the built-in trainer")

@@ -107,6 +107,17 @@ char *sg_arguments_job(const sg_arguments *a)
     return a->flags.path != NULL ? a->config->job : whichever;
 }
 
+static void print_note(void *user, const char *note)
+{
+    (void)user;
+    fprintf(stderr, "shardgrad: %s\n", note);
+}
+
+void sg_arguments_note_idle(const sg_arguments *a)
+{
+    sg_config_each_idle(a->config, print_note, NULL);
+}
+
 int sg_arguments_fail(sg_status status, const sg_error *err)
 {
     fprintf(stderr, "shardgrad: %s\n", err->message);

@@ -58,6 +58,9 @@ SG_MUST_USE sg_status sg_arguments_check_coordinator(const sg_arguments *argumen
 /* The job that FILE names, to be asked for by name; "" without a FILE: whichever is there. */
 char *sg_arguments_job(const sg_arguments *arguments);
 
+/* Says on standard error which keys of the configuration were given and have no effect, each in a line. */
+void sg_arguments_note_idle(const sg_arguments *arguments);
+
 /* Prints "shardgrad: MESSAGE" and returns the exit code of `status`. */
 int sg_arguments_fail(sg_status status, const sg_error *err);
 

@@ -54,14 +54,17 @@ int sg_check_config_main(int argc, char **argv)
     if (status == SG_OK && !a.help && !reference)
         status = check_model(a.config, &err);
     int code = status == SG_OK ? 0 : sg_arguments_fail(status, &err);
+    if (status == SG_OK && !a.help && !reference)
+        sg_arguments_note_idle(&a);
     if (status == SG_OK && !a.help) {
         if (reference)
             sg_config_print_reference(stdout);
         else if (print)
             sg_config_print(a.config, stdout);
         else
-            printf("%s: right; %zu ps, %llu workers, %s\n", a.flags.path, a.config->ps.n,
-                   (unsigned long long)a.config->workers, sg_mode_name(a.config->update.mode));
+            printf("%s: right; %zu ps, %llu worker%s, %s\n", a.flags.path, a.config->ps.n,
+                   (unsigned long long)a.config->workers, a.config->workers == 1 ? "" : "s",
+                   sg_mode_name(a.config->update.mode));
     }
     sg_arguments_deinit(&a);
     return code;

@@ -43,6 +43,7 @@ static int run_config(const sg_arguments *arguments, bool local)
             sg_run_directory_open(arguments->config->run_dir, arguments->config->shutdown_grace_ms, &run.lock_fd, &err);
     if (status != SG_OK)
         return sg_arguments_fail(status, &err);
+    sg_arguments_note_idle(arguments);
     if (local)
         note_flags(&arguments->flags);
     int code = local ? sg_run_local(&run) : sg_run_cluster(&run);
