@@ -160,6 +160,14 @@ Test(checkpoints, a_file_that_does_not_fit_is_refused_naming_the_tensor_and_both
     cr_assert_eq(sg_checkpoints_read_model(file, wider, &n_ignored, &err), SG_DATA);
     cr_assert(strstr(err.message, "'dense0.weight' has shape [100, 10], the model wants [100, 20]") != NULL, "%s",
               err.message);
+    cr_assert_null(strstr(err.message, "PyTorch"), "%s", err.message);
+    const uint64_t shape[] = {wider->variables[0].shape[0], wider->variables[0].shape[1]};
+    wider->variables[0].shape[0] = 10, wider->variables[0].shape[1] = 100;
+    cr_assert_eq(sg_checkpoints_read_model(file, wider, &n_ignored, &err), SG_DATA);
+    cr_assert(strstr(err.message, "'dense0.weight' has shape [100, 10], the model wants [10, 100]: transpose it, "
+                                  "PyTorch's Linear keeps its weight as [outputs, inputs]") != NULL,
+              "%s", err.message);
+    memcpy(wider->variables[0].shape, shape, sizeof shape);
     export_set(import_model(smaller, true));
     cr_assert_eq(sg_checkpoints_read_model(file, model, &n_ignored, &err), SG_DATA);
     cr_assert(strstr(err.message, "no tensor 'dense1.weight'") != NULL, "%s", err.message);

@@ -34,6 +34,14 @@ static const sg_safetensors_tensor *find_tensor(const sg_safetensors *file, cons
     return NULL;
 }
 
+/* What is to be done about a shape that is the wanted one the other way round. */
+static const char *transpose_text(const sg_safetensors_tensor *tensor, const sg_variable *variable)
+{
+    const bool is_transpose = tensor->rank == 2 && variable->rank == 2 && tensor->shape[0] == variable->shape[1] &&
+                              tensor->shape[1] == variable->shape[0];
+    return is_transpose ? ": transpose it, PyTorch's Linear keeps its weight as [outputs, inputs]" : "";
+}
+
 static sg_status read_variable(const sg_safetensors *file, const char *path, const sg_variable *variable, sg_error *err)
 {
     const sg_safetensors_tensor *tensor = find_tensor(file, variable->name);
@@ -47,8 +55,8 @@ static sg_status read_variable(const sg_safetensors *file, const char *path, con
                             tensor->dtype);
     if (tensor->rank != variable->rank ||
         memcmp(tensor->shape, variable->shape, variable->rank * sizeof *tensor->shape) != 0)
-        return sg_error_set(err, SG_DATA, "%s: '%.100s' has shape %s, the model wants %s", path, tensor->name,
-                            shape_text(tensor->shape, tensor->rank, found), wanted);
+        return sg_error_set(err, SG_DATA, "%s: '%.100s' has shape %s, the model wants %s%s", path, tensor->name,
+                            shape_text(tensor->shape, tensor->rank, found), wanted, transpose_text(tensor, variable));
     return sg_safetensors_read(file, tensor, 0, variable->value, (size_t)tensor->n_bytes, err);
 }
 
@@ -184,9 +192,9 @@ static sg_status check_empty(const sg_checkpoint *folder, sg_error *err)
     if (n_usable == 0)
         return SG_OK;
     return sg_error_set(err, SG_CONFIG,
-                        "%s has %zu checkpoints, the newest is %s: after an import none of them would be used again; "
+                        "%s has %zu checkpoint%s, the newest is %s: after an import none of them would be used again; "
                         "give the new job a checkpoint.dir of its own, or say --replace",
-                        sg_checkpoint_dir(folder), n_usable, newest);
+                        sg_checkpoint_dir(folder), n_usable, n_usable == 1 ? "" : "s", newest);
 }
 
 sg_status sg_checkpoints_import(const sg_checkpoint *folder, const sg_config *config, const sg_model *model,
