@@ -87,6 +87,52 @@ Test(run_directory, a_place_where_none_can_be_made_is_named, .init = make_folder
     free(run_dir);
 }
 
+Test(run_directory, one_that_cannot_be_written_is_told_with_the_flag_for_another, .init = make_folder,
+     .fini = remove_folder)
+{
+    char *lock = in_folder(".lock"), wanted[256];
+    int fd;
+    sg_error err;
+    cr_assert_eq(sg_folder_make(lock, NULL), SG_OK); /* a folder cannot be opened, by root either */
+    cr_assert_eq(sg_run_directory_open(folder, 0, &fd, &err), SG_NOT_FOUND);
+    snprintf(wanted, sizeof(wanted), "run_dir %s: cannot open %s: Is a directory; choose another one with --run-dir",
+             folder, lock);
+    cr_assert_str_eq(err.message, wanted);
+    free(lock);
+}
+
+static void expect_printed(const sg_summary *summary, const char *loss, const char *steps)
+{
+    char *out = in_folder("out"), text[2048] = "";
+    fflush(stdout);
+    const int kept = dup(STDOUT_FILENO);
+    cr_assert_not_null(freopen(out, "w", stdout));
+    cr_assert_eq(sg_run_directory_print(summary, folder, NULL), SG_OK);
+    fflush(stdout);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    FILE *file = fopen(out, "re");
+    cr_assert_not_null(file);
+    cr_assert_gt(fread(text, 1, sizeof(text) - 1, file), 0);
+    fclose(file);
+    free(out);
+    cr_assert_not_null(strstr(text, loss), "%s", text);
+    cr_assert_not_null(strstr(text, steps), "%s", text);
+}
+
+Test(run_directory, the_result_says_over_how_many_steps_its_loss_is_the_mean, .init = make_folder,
+     .fini = remove_folder)
+{
+    sg_summary s = {.mode = "sync", .ps = 1, .workers = 2, .steps = 500, .final_train_loss = 0.5};
+    expect_printed(&s, " 0.5000 (worker 0's mean over its last 100 steps)\n", " 500 (sync, 1 ps, 2 workers)\n");
+    s.steps = 20;
+    expect_printed(&s, " 0.5000 (worker 0's mean over its last 20 steps)\n", " 20 (sync, 1 ps, 2 workers)\n");
+    s.workers = s.steps = 1;
+    expect_printed(&s, " 0.5000 (worker 0's, of its only step)\n", " 1 (sync, 1 ps, 1 worker)\n");
+    s = (sg_summary){.mode = "async", .ps = 1, .workers = 2, .steps = 30, .final_train_loss = 0.5};
+    expect_printed(&s, " 0.5000 (worker 0's mean over its last steps, at most 30)\n", " 30 (async, 1 ps, 2 workers)\n");
+}
+
 Test(run_directory, of_a_long_log_the_last_line_is_shown_from_its_beginning, .init = make_folder, .fini = remove_folder)
 {
     char *run_dir = in_folder("run"), *path = in_folder("run/log/ps-0.log");

@@ -133,7 +133,7 @@ Test(read_text, csv_that_is_wrong_is_refused_by_line_and_column)
     sg_sets_refuse_text("csv", "1,2,0\n1,\"2\",0\n", "", ":2: column 2 is '\"2\"'; wanted a number");
     sg_sets_refuse_text("csv", "1,2,0\n1,0\n", "", ":2: found 2 columns; wanted 3, as in ");
     sg_sets_refuse_text("csv", "1,2,0\n1,2,3,0\n", "", ":2: found 4 columns; wanted 3, as in ");
-    sg_sets_refuse_text("csv", "1\n2\n", "", ":1: found 1 columns; wanted at least 2");
+    sg_sets_refuse_text("csv", "1\n2\n", "", ":1: found 1 column; wanted at least 2");
     sg_sets_refuse_text("csv", "1,2\n", ", label_column: 3", ":1: found 2 columns; wanted at least 3");
     sg_sets_refuse_text("csv", "1,2,0\n", ", shape: [3]",
                         ":1: found 3 columns; data.shape wants 3, and one for the label");

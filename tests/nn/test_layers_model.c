@@ -193,14 +193,14 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
         const char *layers[3], *want;
     } cases[] = {
         {{"dense 10"},
-         "model.layers[0]: 'dense 10' does not fit its input, images of 1 channels, 8 x 8; wanted flatten "
+         "model.layers[0]: 'dense 10' does not fit its input, images of 1 channel, 8 x 8; wanted flatten "
          "before it"},
         {{"flatten", "max_pool 2"},
          "model.layers[1]: 'max_pool 2' does not fit its input, rows of 64; wanted images: it goes before flatten"},
         {{"conv2d 4 window 9"},
-         "model.layers[0]: 'conv2d 4 window 9' does not fit its input, images of 1 channels, 8 x 8"},
+         "model.layers[0]: 'conv2d 4 window 9' does not fit its input, images of 1 channel, 8 x 8"},
         {{"conv2d 4 window 3 groups 2"},
-         "model.layers[0]: 'conv2d 4 window 3 groups 2' does not fit its input, images of 1 channels, 8 x 8"},
+         "model.layers[0]: 'conv2d 4 window 3 groups 2' does not fit its input, images of 1 channel, 8 x 8"},
         {{"max_pool 16 padding 5"}, "model.layers[0]: 'max_pool 16 padding 5'; wanted max_pool" POOL},
         {{"average_pool 4 padding 3"}, "model.layers[0]: 'average_pool 4 padding 3'; wanted average_pool" POOL},
         {{"dropout"}, "model.layers[0]: 'dropout'; wanted dropout RATE, RATE such as 0.25, from 0 to below 1"},
@@ -209,8 +209,8 @@ Test(layers_model, what_is_wrong_is_told_with_the_layer)
         {{"leaky_relu 0.2x"},
          "model.layers[0]: 'leaky_relu 0.2x'; wanted leaky_relu [SLOPE], SLOPE such as 0.25, from 0 to below 1"},
         {{"layer_norm"},
-         "model.layers[0]: 'layer_norm' does not fit its input, images of 1 channels, 8 x 8; wanted flatten before it"},
-        {{"max_pool 9"}, "model.layers[0]: 'max_pool 9' does not fit its input, images of 1 channels, 8 x 8"},
+         "model.layers[0]: 'layer_norm' does not fit its input, images of 1 channel, 8 x 8; wanted flatten before it"},
+        {{"max_pool 9"}, "model.layers[0]: 'max_pool 9' does not fit its input, images of 1 channel, 8 x 8"},
         {{"conv2d 4"},
          "model.layers[0]: 'conv2d 4'; wanted conv2d N window N [stride N] [padding N] [groups N], each N from 1 to "
          "1048576, padding from 0"},

@@ -60,7 +60,8 @@ static sg_status print_list(const sg_checkpoint *folder, bool verified, sg_error
     sg_status status = sg_checkpoint_list(folder, &found, &n, err);
     if (status != SG_OK)
         return status;
-    printf("%s: job %s, %zu checkpoints\n", sg_checkpoint_dir(folder), sg_checkpoint_job(folder), n);
+    printf("%s: job %s, %zu checkpoint%s\n", sg_checkpoint_dir(folder), sg_checkpoint_job(folder), n,
+           n == 1 ? "" : "s");
     for (size_t i = 0; i < n; i++) {
         if (verified && found[i].state == SG_CHECKPOINT_USABLE)
             verify(folder, &found[i]);
@@ -71,8 +72,8 @@ static sg_status print_list(const sg_checkpoint *folder, bool verified, sg_error
     if (!verified && n > 0)
         printf("complete: the values themselves were not read; --verify does\n");
     if (verified && n_damaged > 0)
-        return sg_error_set(err, SG_DATA, "%zu of %zu checkpoints in %s are damaged: put back a copy of them",
-                            n_damaged, n, sg_checkpoint_dir(folder));
+        return sg_error_set(err, SG_DATA, "%zu of %zu checkpoint%s in %s %s damaged: put back a copy", n_damaged, n,
+                            n == 1 ? "" : "s", sg_checkpoint_dir(folder), n_damaged == 1 ? "is" : "are");
     return SG_OK;
 }
 

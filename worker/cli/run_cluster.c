@@ -284,10 +284,11 @@ static void on_workers_end_due(uv_timer_t *timer)
             on_done_without(c, who, "it still runs, and is stopped");
     }
     if (!is_over)
-        (void)!sg_error_set(&c->end, SG_PEER_LOST,
-                            "%s has ended, but %zu workers still run: somebody told it to stop, or they stood still; "
-                            "start the job again",
-                            c->ended_ps, c->n_workers_alive);
+        (void)!sg_error_set(
+            &c->end, SG_PEER_LOST,
+            "%s has ended, but %zu worker%s still run%s: somebody told it to stop, or they stood still; "
+            "start the job again",
+            c->ended_ps, c->n_workers_alive, c->n_workers_alive == 1 ? "" : "s", c->n_workers_alive == 1 ? "s" : "");
     sg_supervisor_stop(c->supervisor);
 }
 

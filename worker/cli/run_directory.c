@@ -71,7 +71,8 @@ static sg_status lock(const char *path, const char *run_dir, uint64_t grace_ms, 
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
-        return sg_error_set(err, SG_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
+        return sg_error_set(err, SG_NOT_FOUND, "run_dir %s: cannot open %s: %s; choose another one with --run-dir",
+                            run_dir, path, strerror(errno));
     char holder[HOLDER_BYTES];
     if (!take(fd, grace_ms, holder)) {
         close(fd);
@@ -88,7 +89,8 @@ static sg_status lock(const char *path, const char *run_dir, uint64_t grace_ms, 
     int n = snprintf(holder, sizeof(holder), "%ld\n", (long)getpid());
     if (ftruncate(fd, 0) != 0 || pwrite(fd, holder, (size_t)n, 0) != n) {
         close(fd);
-        return sg_error_set(err, SG_NOT_FOUND, "cannot write %s: %s", path, strerror(errno));
+        return sg_error_set(err, SG_NOT_FOUND, "run_dir %s: cannot write %s: %s; choose another one with --run-dir",
+                            run_dir, path, strerror(errno));
     }
     *lock_fd = fd;
     return SG_OK;
@@ -165,6 +167,20 @@ bool sg_run_directory_describe(const char *run_dir, char *out, size_t out_bytes)
     return true;
 }
 
+/* Over how many steps of worker 0 the loss is the mean. Where each worker goes its own way, `steps` are those of all.
+ */
+static void describe_mean(const sg_summary *s, const char *loss, char *out, size_t out_bytes)
+{
+    const bool all_step = s->workers <= 1 || strcmp(s->mode, "sync") == 0;
+    const uint64_t n = s->steps < SG_SUMMARY_LOSSES ? s->steps : SG_SUMMARY_LOSSES;
+    if (!all_step)
+        snprintf(out, out_bytes, "%s (worker 0's mean over its last steps, at most %" PRIu64 ")", loss, n);
+    else if (n == 1)
+        snprintf(out, out_bytes, "%s (worker 0's, of its only step)", loss);
+    else
+        snprintf(out, out_bytes, "%s (worker 0's mean over its last %" PRIu64 " steps)", loss, n);
+}
+
 /* The loss in words. */
 static void describe_loss(const sg_summary *s, char *out, size_t out_bytes)
 {
@@ -175,7 +191,7 @@ static void describe_loss(const sg_summary *s, char *out, size_t out_bytes)
     else if (isnan(s->final_train_loss) && !s->diverged)
         snprintf(out, out_bytes, "none: worker 0 had no examples");
     else
-        snprintf(out, out_bytes, "%s (worker 0's mean over its last %u steps)", loss, SG_SUMMARY_LOSSES);
+        describe_mean(s, loss, out, out_bytes);
 }
 
 /* How the training itself went. */
@@ -198,16 +214,16 @@ static sg_status judge(const sg_summary *s, sg_error *err)
 
 sg_status sg_run_directory_print(const sg_summary *s, const char *run_dir, sg_error *err)
 {
-    char loss[80];
+    char loss[96];
     describe_loss(s, loss, sizeof(loss));
     printf("test_accuracy      %.4f\n"
            "final_train_loss   %s\n"
-           "steps              %" PRIu64 " (%s, %" PRIu64 " ps, %" PRIu64 " workers)\n"
+           "steps              %" PRIu64 " (%s, %" PRIu64 " ps, %" PRIu64 " worker%s)\n"
            "seconds            %.2f (%.0f examples/s)\n"
            "parameters_sha256  %s\n"
            "run directory      %s%s\n",
-           s->test_accuracy, loss, s->steps, s->mode, s->ps, s->workers, s->seconds, s->examples_per_second,
-           s->parameters_sha256, run_dir,
+           s->test_accuracy, loss, s->steps, s->mode, s->ps, s->workers, s->workers == 1 ? "" : "s", s->seconds,
+           s->examples_per_second, s->parameters_sha256, run_dir,
            sg_run_directory_has_result(run_dir) ? "" : " (without summary.json, which could not be written)");
     fflush(stdout);
     return judge(s, err);

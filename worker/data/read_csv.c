@@ -41,8 +41,8 @@ static sg_status begin(csv *c, const char *line, sg_error *err)
     c->first_line = c->file.line;
     c->label = config->data.label_column > 0 ? config->data.label_column - 1 : c->n_columns - 1;
     if (c->n_columns < 2 || c->label >= c->n_columns)
-        return sg_error_set(err, SG_DATA, "%s:%llu: found %zu columns; wanted at least %zu, with commas between them",
-                            c->file.path, (unsigned long long)c->file.line, c->n_columns,
+        return sg_error_set(err, SG_DATA, "%s:%llu: found %zu column%s; wanted at least %zu, with commas between them",
+                            c->file.path, (unsigned long long)c->file.line, c->n_columns, c->n_columns == 1 ? "" : "s",
                             c->label >= c->n_columns ? c->label + 1 : (size_t)2);
     if (config->data.shape.n == 0) {
         d->n_features = c->n_columns - 1;
@@ -71,9 +71,9 @@ static sg_status take_line(csv *c, char *line, sg_error *err)
         return status;
     const size_t n_columns = count_columns(line);
     if (n_columns != c->n_columns)
-        return sg_error_set(err, SG_DATA, "%s:%llu: found %zu columns; wanted %zu, as in %s:%llu", c->file.path,
-                            (unsigned long long)c->file.line, n_columns, c->n_columns, c->first,
-                            (unsigned long long)c->first_line);
+        return sg_error_set(err, SG_DATA, "%s:%llu: found %zu column%s; wanted %zu, as in %s:%llu", c->file.path,
+                            (unsigned long long)c->file.line, n_columns, n_columns == 1 ? "" : "s", c->n_columns,
+                            c->first, (unsigned long long)c->first_line);
     float *row;
     status = sg_rows_add(&c->rows, &c->file, 0, &row, err);
     for (size_t i = 0; i < n_columns && status == SG_OK; i++) {

@@ -369,8 +369,8 @@ sg_status sg_layers_check(const sg_model_options *options, sg_error *err)
 static void describe(const extent *x, char text[96])
 {
     if (x->rank == 3)
-        snprintf(text, 96, "images of %" PRIu64 " channels, %" PRIu64 " x %" PRIu64, x->shape[0], x->shape[1],
-                 x->shape[2]);
+        snprintf(text, 96, "images of %" PRIu64 " channel%s, %" PRIu64 " x %" PRIu64, x->shape[0],
+                 x->shape[0] == 1 ? "" : "s", x->shape[1], x->shape[2]);
     else
         snprintf(text, 96, "rows of %" PRIu64, x->shape[0]);
 }
