@@ -26,6 +26,7 @@ typedef struct job {
     uint64_t cut_ms;      /* when it was cut; */
     uint64_t patience_ms; /* so long it gives way to others */
     sg_checkpoint_part part;
+    uint64_t folder_id; /* where the part lies */
     sg_checkpoint_manifest manifest;
     sg_checkpoint_set current;
     sg_status status;
@@ -116,10 +117,22 @@ static void remove_failed(const job *j)
         sg_log_info(save->options.log, "failed_checkpoints_removed", "n=%zu", n_removed);
 }
 
+/* As its marker has it now: a ps 0 that was started anew makes one where somebody has removed it. */
+static uint64_t read_id(const sg_checkpoint *folder)
+{
+    sg_checkpoint *now;
+    if (sg_checkpoint_open_existing(&sg_disk_posix, sg_checkpoint_dir(folder), &now, NULL) != SG_OK)
+        return sg_checkpoint_id(folder);
+    const uint64_t id = sg_checkpoint_id(now);
+    sg_checkpoint_close(now);
+    return id;
+}
+
 static sg_status write_part(job *j)
 {
     sg_ps_save *save = j->save;
     remove_failed(j);
+    j->folder_id = read_id(save->folder);
     return sg_ps_save_part_write(&(sg_ps_save_part){.config = save->options.config,
                                                     .ps = save->options.ps,
                                                     .store = save->options.store,
@@ -164,7 +177,7 @@ static void report(sg_ps_save *save, const job *j)
     r->message = save->message;
     r->bytes = j->part.n_bytes;
     r->header_crc32c = j->part.header_crc32c;
-    r->folder = save->folder ? sg_checkpoint_id(save->folder) : 0;
+    r->folder = j->folder_id;
     save->options.on_report(save->options.user, r);
 }
 

@@ -1,6 +1,7 @@
 /* worker/cli/export.c - `shardgrad export`: a checkpoint as one plain safetensors file; and which checkpoints there
  * are. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,18 @@ static sg_status choose(const sg_checkpoint *folder, const char *step, sg_checkp
     return SG_OK;
 }
 
+/* Whether the file would lie in the folder, or below: what is there belongs to the job. */
+static bool is_within(const char *path, const char *dir)
+{
+    char folder[PATH_MAX], above[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    char *parent = slash == NULL ? sg_xstrdup(".") : sg_xprintf("%.*s", (int)(slash - path) + 1, path);
+    const bool is_known = realpath(dir, folder) != NULL && realpath(parent, above) != NULL;
+    const size_t length = is_known ? strlen(folder) : 0;
+    free(parent);
+    return is_known && strncmp(above, folder, length) == 0 && (above[length] == '/' || above[length] == '\0');
+}
+
 static sg_status export(const char *dir, const export_options *options, sg_error *err)
 {
     sg_checkpoint *folder;
@@ -181,6 +194,9 @@ int sg_export_main(int argc, char **argv)
                              command.usage);
         else if (o.out == NULL && !o.list && !o.verify)
             status = sg_error_set(&err, SG_USAGE, "wanted --out PATH, --list or --verify; usage: %s", command.usage);
+        else if (o.out != NULL && is_within(o.out, dir))
+            status = sg_error_set(&err, SG_USAGE, "--out %s lies among the checkpoints in %s: choose another folder",
+                                  o.out, dir);
         else
             status = export(dir, &o, &err);
     }

@@ -91,6 +91,19 @@ def the_ps_with_the_coordinator_is_killed_and_the_job_ends_as_if_nothing_had_bee
 
 
 @scenario
+def the_ps_with_the_coordinator_is_killed_when_somebody_has_removed_the_marker_of_the_checkpoints(case):
+    """ps 0 makes another one, and the others go by it: it is the same folder."""
+    sha256 = undisturbed(case)
+    run = case.start("shardgrad", "run", cluster(case, "run"))
+    wait_until(lambda: newest(case, "run") >= 100 or run.popen.poll() is not None, "a periodic checkpoint")
+    os.remove(f"{case.dir}/run-checkpoints/shardgrad.json")
+    kill(case, run, 0)
+    end_like(case, run, "run", sha256)
+    contains(log_of(case, "run", "ps-0"), "marker_missing", "the log of ps 0")
+    equal(newest(case, "run"), STEPS, "the last checkpoint")
+
+
+@scenario
 def what_was_set_before_the_ps_with_the_coordinator_was_killed_holds_after_it(case):
     config = cluster(case, "run", train__steps="6000")
     run = case.start("shardgrad", "run", config)
