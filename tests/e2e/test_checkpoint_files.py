@@ -93,6 +93,12 @@ def an_import_that_does_not_fit_is_refused_and_one_that_does_is_what_an_export_g
              "'dense0.weight' has shape", "into another model")
     contains(case.shardgrad("import", config, "--from", config, *fresh, code=65).err, "is not a safetensors file",
              "of another file")
+    with open(out, "rb") as f:
+        content = f.read()
+    with open(f"{case.dir}/nan.safetensors", "wb") as f:
+        f.write(content[:-4] + struct.pack("<f", float("nan")))
+    contains(case.shardgrad("import", config, "--from", f"{case.dir}/nan.safetensors", *fresh, code=65).err,
+             r"' is -?nan at element \d+: no training goes on from it", "a value that is none")
     contains(case.shardgrad("import", config, "--from", out, *fresh).out, "imported 4 variables", "import")
     case.shardgrad("export", "--dir", f"{case.dir}/fresh", "--out", back)
     case.shardgrad("import", config, "--from", out, "--replace")

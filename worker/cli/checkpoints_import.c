@@ -1,5 +1,6 @@
 /* worker/cli/checkpoints_import.c - a file of whole tensors as the set that a job starts from. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,14 @@ static sg_status read_variable(const sg_safetensors *file, const char *path, con
         memcmp(tensor->shape, variable->shape, variable->rank * sizeof *tensor->shape) != 0)
         return sg_error_set(err, SG_DATA, "%s: '%.100s' has shape %s, the model wants %s%s", path, tensor->name,
                             shape_text(tensor->shape, tensor->rank, found), wanted, transpose_text(tensor, variable));
-    return sg_safetensors_read(file, tensor, 0, variable->value, (size_t)tensor->n_bytes, err);
+    sg_status status = sg_safetensors_read(file, tensor, 0, variable->value, (size_t)tensor->n_bytes, err);
+    const size_t n_elems = (size_t)tensor->n_bytes / sizeof *variable->value;
+    for (size_t i = 0; i < n_elems && status == SG_OK; i++) {
+        if (!isfinite(variable->value[i]))
+            status = sg_error_set(err, SG_DATA, "%s: '%.100s' is %g at element %zu: no training goes on from it", path,
+                                  tensor->name, (double)variable->value[i], i);
+    }
+    return status;
 }
 
 sg_status sg_checkpoints_read_model(const char *path, sg_model *model, size_t *n_ignored, sg_error *err)

@@ -9,16 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/asked.h"
 #include "common/clock.h"
 #include "common/descriptors.h"
 #include "common/rpc_address.h"
 #include "common/signals.h"
-#include "worker/cli/evaluations.h"
 #include "worker/cli/program.h"
 #include "worker/cli/restart.h"
 #include "worker/cli/run.h"
 #include "worker/cli/run_directory.h"
+#include "worker/cli/run_heard.h"
 #include "worker/cli/status_query.h"
 #include "worker/cli/supervisor.h"
 
@@ -42,13 +41,10 @@ typedef struct cluster {
     size_t n_workers_alive; /* that did not end well yet */
     int signal_number;      /* the first that came; 0: none */
     uint64_t told_ms;       /* when it was told what the ps still do after the last worker; 0: never */
-    uint64_t restored;      /* iteration of the checkpoint from which it went on; 0: none */
-    char *set_again;        /* "KEY=VALUE, ...": what ps 0 has said that was set before; NULL: nothing */
     uint64_t tested;        /* 1 + the iteration of the newest test that was told of; 0: none */
     char ended_ps[32];      /* the first that ended well while workers still ran; "": none */
-    sg_evaluations evaluations;
-    sg_summary unwritten; /* of worker 0, which could not write it; mode "": there is none */
-    sg_error end;         /* why the run was ended from here, by its code; SG_OK: it was not */
+    sg_run_heard heard;
+    sg_error end; /* why the run was ended from here, by its code; SG_OK: it was not */
 
     uv_work_t asking;
     bool is_asking;
@@ -140,83 +136,6 @@ static sg_status start_processes(cluster *c, sg_error *err)
 
 /* --- what the supervisor tells -------------------------------------------------------------------------------- */
 
-/* What an earlier `shardgrad set` left, of the line `set_again hyper=2 key=KEY value=VALUE`: one of several. */
-static void note_set_again(cluster *c, const char *text)
-{
-    static const char key[] = " key=", value[] = " value=";
-    const char *at = strstr(text, key), *of = strstr(text, value);
-    if (at == NULL || of == NULL || of < at)
-        return;
-    at += strlen(key);
-    char *longer = sg_xprintf("%s%s%.*s=%s", c->set_again == NULL ? "" : c->set_again, c->set_again == NULL ? "" : ", ",
-                              (int)(of - at), at, of + strlen(value));
-    free(c->set_again);
-    c->set_again = longer;
-}
-
-/* It goes before the cluster file and the command line. */
-static void tell_set_again(cluster *c)
-{
-    if (c->set_again != NULL)
-        sg_progress_print(&c->run->progress,
-                          "shardgrad: as it was set before: %s (`shardgrad set` changes it; --restore none begins "
-                          "without it)",
-                          c->set_again);
-    free(c->set_again);
-    c->set_again = NULL;
-}
-
-/* A change of mode or rule that somebody asked for goes on from a checkpoint, too, but nothing is lost by it. */
-static void tell_restored(cluster *c, const char *text)
-{
-    static const char reason_is[] = " reason=\"";
-    const char *reason = strstr(text, reason_is), *words = strstr(text, SG_ASKED_WORDS);
-    if (reason != NULL && words != NULL) {
-        reason += strlen(reason_is);
-        sg_progress_print(&c->run->progress, "shardgrad: %.*s from iteration %" PRIu64 " on", (int)(words - reason),
-                          reason, c->restored);
-    } else {
-        sg_progress_print(&c->run->progress, "shardgrad: restored iteration %" PRIu64 " from %s", c->restored,
-                          c->config->checkpoint.dir);
-    }
-}
-
-/* ps 0 says for all of them from where the job goes on, and with what. */
-static void hear_coordinator(cluster *c, const char *text)
-{
-    static const char restored[] = "restored iteration=", set_again[] = "set_again ";
-    if (strncmp(text, set_again, strlen(set_again)) == 0)
-        note_set_again(c, text);
-    if (strncmp(text, restored, strlen(restored)) != 0)
-        return;
-    c->restored = strtoull(text + strlen(restored), NULL, 10);
-    tell_restored(c, text);
-    tell_set_again(c);
-}
-
-/* Of a run that ended well: one that failed, because its model is another, has said what there is to do. A job that
- * went back to its last checkpoint at the very end has made its steps. */
-static void tell_whether_all_was_done(const cluster *c, const sg_summary *summary)
-{
-    if (c->restored != 0 && c->restored >= c->run->progress.total_steps && sg_summary_is_of_no_step(summary))
-        fprintf(stderr,
-                "shardgrad: nothing is left to do: iteration %" PRIu64 " of %" PRIu64
-                " was reached; raise train.epochs "
-                "or train.steps to go on, or begin anew with --restore none\n",
-                c->restored, c->run->progress.total_steps);
-}
-
-/* Whether the line is one; what only begins as one does is told as any other. */
-static bool take_summary(cluster *c, const char *text)
-{
-    sg_summary summary;
-    if (strncmp(text, SG_SUMMARY_UNWRITTEN, strlen(SG_SUMMARY_UNWRITTEN)) != 0 ||
-        sg_summary_from_line(text + strlen(SG_SUMMARY_UNWRITTEN), &summary, NULL) != SG_OK)
-        return false;
-    c->unwritten = summary;
-    return true;
-}
-
 /* Warnings, errors, and whatever is no log line are for the user; the rest is in the run directory. The last word of a
  * process that failed is told in the end, and what the others say when they are stopped is no news. */
 static void on_line(void *user, const char *who, const char *line)
@@ -224,10 +143,7 @@ static void on_line(void *user, const char *who, const char *line)
     cluster *c = user;
     char level;
     const char *text = sg_supervisor_log_text(line, &level);
-    if (strcmp(who, "ps-0") == 0)
-        hear_coordinator(c, text);
-    sg_evaluations_take_line(&c->evaluations, who, text);
-    if (take_summary(c, text))
+    if (sg_run_heard_line(&c->heard, who, text))
         return;
     /* An error of a ps or of a worker's session with which it ends: its last word says the same. */
     const bool is_end = strncmp(text, "failed status=", strlen("failed status=")) == 0;
@@ -325,10 +241,7 @@ static const char *const *more_words(void *user, const char *who)
 static void on_restarted(void *user, const char *who, const char *how, uint64_t n)
 {
     cluster *c = user;
-    if (strcmp(who, "ps-0") == 0) { /* the next one says it all again */
-        free(c->set_again);
-        c->set_again = NULL;
-    }
+    sg_run_heard_restart(&c->heard, who);
     sg_progress_print(&c->run->progress, "shardgrad: %s; it was started anew (%" PRIu64 " of %" PRIu64 ")", how, n,
                       c->config->restarts);
 }
@@ -454,6 +367,7 @@ static sg_status init(cluster *c, sg_run *run, sg_error *err)
     if (failed != 0)
         return sg_error_set(err, SG_EXHAUSTED, "no event loop: %s", uv_strerror(failed));
     sg_restart_init(&c->restart, c->config);
+    sg_run_heard_init(&c->heard, &run->progress, c->config);
     for (size_t i = 0; i < SG_ARRAY_LEN(numbers); i++) {
         uv_signal_init(&c->loop, &c->signals[i]);
         c->signals[i].data = c;
@@ -510,8 +424,8 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
 {
     sg_progress_clear(&c->run->progress);
     int failure = find_failure(c, start_status, err);
-    if (c->unwritten.mode[0] != '\0')
-        (void)!sg_run_directory_print(&c->unwritten, c->config->run_dir, NULL); /* what failed is told, and why */
+    if (c->heard.unwritten.mode[0] != '\0')
+        (void)!sg_run_directory_print(&c->heard.unwritten, c->config->run_dir, NULL); /* what failed is told, and why */
     if (failure != 0 && c->signal_number == 0) {
         fprintf(stderr, "shardgrad: %s (logs: %s/log)\n", err->message, c->config->run_dir);
         return failure;
@@ -521,12 +435,11 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
         tell_how_to_go_on(c->config);
         return code;
     }
-    sg_summary summary;
-    if (sg_summary_read(c->config->run_dir, &summary, NULL) == SG_OK)
-        tell_whether_all_was_done(c, &summary);
+    sg_run_heard_tell_whether_all_was_done(&c->heard);
     sg_error why;
     const bool has_result = sg_run_directory_has_result(c->config->run_dir);
-    const sg_status written = has_result ? sg_evaluations_write(&c->evaluations, c->config->run_dir, &why) : SG_OK;
+    const sg_status written =
+        has_result ? sg_evaluations_write(&c->heard.evaluations, c->config->run_dir, &why) : SG_OK;
     sg_status status = sg_run_directory_print_result(c->config->run_dir, err);
     if (status == SG_OK && written != SG_OK)
         status = sg_error_set(err, written, "the tests on the way are not in summary.json: %s", why.message);
@@ -566,8 +479,7 @@ int sg_run_cluster(sg_run *run)
 
     sg_status_query_destroy(c.query);
     int code = conclude(&c, status, &err);
-    sg_evaluations_deinit(&c.evaluations);
-    free(c.set_again);
+    sg_run_heard_deinit(&c.heard);
     sg_supervisor_destroy(c.supervisor);
     uv_run(&c.loop, UV_RUN_DEFAULT);
     SG_ASSERT(uv_loop_close(&c.loop) == 0);
