@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/utf8.h"
 
 #define FIELDS_BYTES  2048u
 #define PACE_FIRST_MS 1000u /* between the first line about an event that comes often and the next */
@@ -36,8 +37,10 @@ void sg_log_event(const sg_log *log, sg_log_level level, const char *event, cons
     log->fn(log->user, level, event, fields);
 }
 
-/* Writes one byte of text as it stands between quotes; returns its length, at most 4. */
-static size_t escape(unsigned char byte, char out[5])
+#define ESCAPED_BYTES 9u /* of one character: two bytes as \xNN, and the end */
+
+/* Writes one byte of ASCII as it stands between quotes; returns its length. */
+static size_t escape(unsigned char byte, char out[ESCAPED_BYTES])
 {
     const char *names = byte == '\n' ? "\\n" : byte == '\r' ? "\\r" : byte == '\t' ? "\\t" : NULL;
     if (names != NULL)
@@ -49,26 +52,40 @@ static size_t escape(unsigned char byte, char out[5])
     return (size_t)sprintf(out, "%c", byte);
 }
 
+/* The same of the character that text begins with, of *n_bytes. What is no UTF-8, and control characters beyond ASCII,
+ * which a terminal may obey, are written as bytes. */
+static size_t escape_character(const char *text, size_t *n_bytes, char out[ESCAPED_BYTES])
+{
+    uint32_t character = 0;
+    *n_bytes = sg_utf8_decode(text, strnlen(text, 4), &character);
+    if (*n_bytes == 1)
+        return escape((unsigned char)*text, out);
+    if (*n_bytes > 1 && character >= 0xa0) {
+        memcpy(out, text, *n_bytes);
+        return *n_bytes;
+    }
+    if (*n_bytes == 2)
+        return (size_t)sprintf(out, "\\x%02x\\x%02x", (unsigned char)text[0], (unsigned char)text[1]);
+    *n_bytes = 1;
+    return (size_t)sprintf(out, "\\x%02x", (unsigned char)*text);
+}
+
 const char *sg_log_quote(const char *text, char *out, size_t out_bytes)
 {
-    size_t length = 0;
+    size_t length = 0, n_bytes;
     if (out_bytes < sizeof "\"\"") {
         if (out_bytes > 0)
             out[0] = '\0';
         return out;
     }
     out[length++] = '"';
-    for (; *text != '\0'; text++) {
-        char escaped[5];
-        size_t n_bytes = escape((unsigned char)*text, escaped);
-        if (length + n_bytes + sizeof "\"" > out_bytes) {
-            /* Not between the bytes of one character. */
-            while (length > 1 && ((unsigned char)*text & 0xc0) == 0x80)
-                text--, length--;
+    for (; *text != '\0'; text += n_bytes) {
+        char escaped[ESCAPED_BYTES];
+        const size_t n_escaped = escape_character(text, &n_bytes, escaped);
+        if (length + n_escaped + sizeof "\"" > out_bytes)
             break;
-        }
-        memcpy(out + length, escaped, n_bytes);
-        length += n_bytes;
+        memcpy(out + length, escaped, n_escaped);
+        length += n_escaped;
     }
     out[length++] = '"';
     out[length] = '\0';

@@ -75,6 +75,13 @@ Test(log, quoting_escapes_what_would_break_a_line)
     cr_assert_str_eq(sg_log_quote("plain", out, sizeof(out)), "\"plain\"");
     cr_assert_str_eq(sg_log_quote("", out, sizeof(out)), "\"\"");
     cr_assert_str_eq(sg_log_quote("a \"b\" \\ \n\t\r\x01", out, sizeof(out)), "\"a \\\"b\\\" \\\\ \\n\\t\\r\\x01\"");
+    cr_assert_str_eq(sg_log_quote("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82", out, sizeof(out)),
+                     "\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82\"", "what is text stays");
+    cr_assert_str_eq(sg_log_quote("\x9b"
+                                  "2J \xc2\x9b"
+                                  "2J \xff \xe2\x82",
+                                  out, sizeof(out)),
+                     "\"\\x9b2J \\xc2\\x9b2J \\xff \\xe2\\x82\"", "nothing that a terminal would obey");
 }
 
 Test(log, quoting_is_cut_to_fit_with_its_closing_quote)
