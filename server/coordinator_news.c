@@ -57,49 +57,60 @@ void sg_coordinator_news_note_complete(sg_coordinator *c)
 
 /* --- where training goes on ------------------------------------------------------------------------------------- */
 
+/* It left in this generation, and did not begin its ticket of this number: it has one, and may have asked for another.
+ */
+static bool gave_back(const sg_coordinator *c, const sg_coordinator_worker *worker, uint32_t group, uint64_t step)
+{
+    if (worker->state != SG_COORDINATOR_WORKER_LEFT || worker->incarnation >> 32 != c->generation ||
+        worker->groups == NULL)
+        return false;
+    const sg_coordinator_progress *progress = &worker->groups[group];
+    return (progress->unbegun > 0 && progress->step == step) || (progress->unbegun > 1 && progress->before == step);
+}
+
 /* When all have left, tickets that were handed out ahead and that nobody began to push are for whoever comes next: a
- * job that is to train for longer would do without their batches. The newest of one who left is known, and whether it
- * was begun. */
-static bool gave_back(const sg_coordinator_worker *worker, const sg_coordinator_progress *progress)
-{
-    return worker->state == SG_COORDINATOR_WORKER_LEFT && progress->unbegun > 0;
-}
-
-static bool is_given_back(const sg_coordinator *c, uint64_t iteration)
-{
-    bool is_known = false;
-    for (uint32_t i = 0; i < c->n_workers; i++) {
-        const sg_coordinator_progress *groups = c->workers[i].groups;
-        for (uint32_t group = 0; groups != NULL && group < c->n_groups; group++) {
-            if (groups[group].granted == 0 || groups[group].iteration != iteration)
-                continue;
-            if (!gave_back(&c->workers[i], &groups[group]))
-                return false;
-            is_known = true;
-        }
-    }
-    return is_known;
-}
-
-uint64_t sg_coordinator_news_next_iteration(const sg_coordinator *c)
-{
-    uint64_t next = c->frozen;
-    while (next > 0 && !sg_coordinator_losses_any_member(c) && is_given_back(c, next - 1))
-        next--;
-    return next;
-}
-
+ * job that is to train for longer would do without their batches. */
 uint64_t sg_coordinator_news_next_step(const sg_coordinator *c, uint32_t group)
 {
     uint64_t next = c->groups[group].next_step;
     for (uint32_t i = 0; i < c->n_workers && !sg_coordinator_losses_any_member(c);) {
-        const sg_coordinator_progress *groups = c->workers[i].groups;
-        const bool is_last =
-            groups != NULL && gave_back(&c->workers[i], &groups[group]) && groups[group].step + 1 == next;
+        const bool is_last = next > 0 && gave_back(c, &c->workers[i], group, next - 1);
         next -= is_last;
         i = is_last ? 0 : i + 1;
     }
     return next;
+}
+
+static uint64_t iteration_of(const sg_coordinator *c, uint32_t group, uint64_t step)
+{
+    return sg_coordinator_steps_iteration(c, group, step * c->groups[group].every + c->ahead);
+}
+
+/* Whether iterations follow from steps alone: a trainer may name its own. */
+static bool are_counted(const sg_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->n_workers; i++) {
+        const sg_coordinator_progress *groups = c->workers[i].groups;
+        for (uint32_t group = 0; groups != NULL && group < c->n_groups; group++) {
+            if (c->workers[i].incarnation >> 32 == c->generation && groups[group].granted > 0 &&
+                groups[group].iteration != iteration_of(c, group, groups[group].step))
+                return false;
+        }
+    }
+    return c->knows_ahead;
+}
+
+uint64_t sg_coordinator_news_next_iteration(const sg_coordinator *c)
+{
+    uint64_t next = 0;
+    bool is_less = false;
+    for (uint32_t group = 0; group < c->n_groups; group++) {
+        const uint64_t step = sg_coordinator_news_next_step(c, group);
+        const uint64_t iteration = step > 0 ? iteration_of(c, group, step - 1) + 1 : 0;
+        is_less = is_less || step < c->groups[group].next_step;
+        next = iteration > next ? iteration : next;
+    }
+    return is_less && next < c->frozen && are_counted(c) ? next : c->frozen;
 }
 
 /* Where one is to be cut when no ticket was handed out since the newest: what is in the two is not the same, and so

@@ -146,7 +146,8 @@ typedef struct sg_coordinator_progress {
     uint64_t unbegun;    /* async: of those granted, that it had not begun to push when it left */
     uint64_t first;      /* sync: the first step handed out */
     uint64_t finished;   /* as reported */
-    uint64_t step;       /* async: number of the newest ticket */
+    uint64_t step;       /* async: number of the newest ticket, */
+    uint64_t before;     /* and of the one before it, if there is one */
     uint64_t iteration;  /* async: of the newest ticket */
     uint64_t clock_from; /* ssp: its clock when it first asked */
     uint64_t hyper;      /* async: set of the newest ticket, */

@@ -184,6 +184,7 @@ static bool answer_async(sg_coordinator *c, const sg_coordinator_parked *call, s
         return false;
     if (!c->knows_ahead)
         note_ahead(c);
+    progress->before = progress->step;
     progress->step = group->next_step++;
     progress->iteration =
         call->ask.has_iteration

@@ -205,6 +205,22 @@ Test(coordinator_news, tickets_that_nobody_began_are_for_whoever_goes_on)
     rig_deinit(&r);
 }
 
+/* One asks for the ticket after the next while it has one that it will not begin. */
+Test(coordinator_news, both_tickets_of_one_who_leaves_are_given_back)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, async_two_ps, workers);
+    rig_leave_begun(&r, workers[1], 1, 1);
+    rig_granted(rig_ticket(&r, workers[0], 0, 1, 1));
+    rig_granted(rig_ticket(&r, workers[0], 0, 2, 1));
+    rig_leave_begun(&r, workers[0], 1, 1);
+    rig_complete(&r, 2);
+    cr_assert_eq(r.manifest.next_iteration, 2u);
+    cr_assert_eq(r.manifest.steps[0], 2u);
+    rig_deinit(&r);
+}
+
 /* A batch below one that was trained stays away: nobody trains it twice. */
 Test(coordinator_news, a_ticket_that_is_given_back_below_one_that_was_begun_is_lost)
 {

@@ -209,21 +209,30 @@ void sim_save_ticket(sim *s)
         sim_fail(s, "a ticket was handed out before the initial values were safe");
 }
 
-/* Where nothing went wrong nothing is lost either. */
-void sim_save_judge(sim *s)
+/* 1 + the last iteration to which anybody pushed; 0: none. */
+static uint64_t trained_iterations(const sim *s)
 {
     uint64_t trained = 0;
-    if (s->config->checkpoint.dir[0] == '\0' || s->scenario.disk_full_per_mille > 0 || s->scenario.async)
-        return;
     for (uint32_t group = 0; group < s->scenario.n_groups; group++) {
         for (uint64_t step = 0; step < SIM_MAX_STEPS && s->steps[group][step].handed_out; step++) {
             if (s->steps[group][step].n_contributions > 0 && s->steps[group][step].iteration >= trained)
                 trained = s->steps[group][step].iteration + 1;
         }
     }
-    if (s->has_set && s->set_iteration < trained)
-        sim_fail(s, "the job has ended, it trained up to iteration %" PRIu64 ", and the newest checkpoint is %" PRIu64,
-                 trained, s->set_iteration);
+    return trained;
+}
+
+/* Where nothing went wrong nothing is lost either, and nobody who goes on from there trains what was trained. */
+void sim_save_judge(sim *s)
+{
+    if (s->config->checkpoint.dir[0] == '\0' || s->scenario.disk_full_per_mille > 0 || !s->has_set)
+        return;
+    const uint64_t trained = trained_iterations(s), next = s->newest_manifest.next_iteration;
+    if (next < trained)
+        sim_fail(s,
+                 "the job has ended, it trained up to iteration %" PRIu64
+                 ", and who goes on from the newest checkpoint begins at %" PRIu64,
+                 trained, next);
 }
 
 /* --- generations -------------------------------------------------------------------------------------------------- */
