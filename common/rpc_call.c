@@ -43,8 +43,11 @@ static void call_release(sg_rpc_call *call)
 static void refuse_unknown(sg_rpc_call *call)
 {
     const grpc_slice *path = &call->details.method;
-    sg_rpc_call_fail(call, SG_UNIMPLEMENTED, "no method %.*s here", (int)GRPC_SLICE_LENGTH(*path),
-                     (const char *)GRPC_SLICE_START_PTR(*path));
+    sg_rpc_call_fail(
+        call, SG_UNIMPLEMENTED,
+        "no method %.*s here: this is another ps than was meant, or another version of shardgrad; look at the "
+        "addresses in ps and advertise",
+        (int)GRPC_SLICE_LENGTH(*path), (const char *)GRPC_SLICE_START_PTR(*path));
 }
 
 /* The value of the first header of this name; false if there is none. */

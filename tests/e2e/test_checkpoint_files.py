@@ -64,6 +64,7 @@ def a_checkpoint_that_cannot_be_exported_is_named(case):
     contains(case.shardgrad("export", config, "--out", case.dir, code=64).err, "is there, and no plain file", "onto a folder")
     contains(case.shardgrad("export", config, "--out", f"{case.dir}/checkpoints/shardgrad.json", code=64).err,
              "lies among the checkpoints", "onto the folder's own file")
+    contains(case.shardgrad("export", config, "--out", config, code=64).err, "is the cluster file", "onto the cluster file")
     contains(case.shardgrad("export", config, "--out", out, "--step", "3", code=66).err, "usable are: step-",
              "of another iteration")
     for path in glob.glob(f"{case.dir}/checkpoints/step-*/ps-1.safetensors"):

@@ -104,7 +104,10 @@ sg_status sg_arguments_check_coordinator(const sg_arguments *a, const sg_argumen
 char *sg_arguments_job(const sg_arguments *a)
 {
     static char whichever[] = "";
-    return a->flags.path != NULL ? a->config->job : whichever;
+    bool is_named = a->flags.path != NULL;
+    for (size_t i = 0; i < a->flags.n_overrides; i++)
+        is_named = is_named || strcmp(a->flags.overrides[i].key, "job") == 0;
+    return is_named ? a->config->job : whichever;
 }
 
 static void print_note(void *user, const char *note)

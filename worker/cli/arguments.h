@@ -55,7 +55,7 @@ void sg_arguments_deinit(sg_arguments *arguments);
 SG_MUST_USE sg_status sg_arguments_check_coordinator(const sg_arguments *arguments, const sg_arguments_command *command,
                                                      const char *coordinator, sg_error *err);
 
-/* The job that FILE names, to be asked for by name; "" without a FILE: whichever is there. */
+/* The job that FILE or --set names, to be asked for by name; "" where neither is given: whichever is there. */
 char *sg_arguments_job(const sg_arguments *arguments);
 
 /* Says on standard error which keys of the configuration were given and have no effect, each in a line. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "worker/cli/arguments.h"
 #include "worker/cli/checkpoints.h"
@@ -133,6 +134,13 @@ static bool is_within(const char *path, const char *dir)
     return is_known && strncmp(above, folder, length) == 0 && (above[length] == '/' || above[length] == '\0');
 }
 
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
 static sg_status export(const char *dir, const export_options *options, sg_error *err)
 {
     sg_checkpoint *folder;
@@ -194,6 +202,8 @@ int sg_export_main(int argc, char **argv)
                              command.usage);
         else if (o.out == NULL && !o.list && !o.verify)
             status = sg_error_set(&err, SG_USAGE, "wanted --out PATH, --list or --verify; usage: %s", command.usage);
+        else if (o.out != NULL && a.flags.path != NULL && is_same_file(o.out, a.flags.path))
+            status = sg_error_set(&err, SG_USAGE, "--out %s is the cluster file: choose another name", o.out);
         else if (o.out != NULL && is_within(o.out, dir))
             status = sg_error_set(&err, SG_USAGE, "--out %s lies among the checkpoints in %s: choose another folder",
                                   o.out, dir);

@@ -47,7 +47,7 @@ extern "C" {
     X(CANCELLED, 17, 1, 130, "cancelled")               /* by the caller */                                            \
     X(EXHAUSTED, 18, 8, 69, "out of resources")         /* a limit or memory */                                        \
     X(NON_FINITE, 19, 11, 65, "not finite")             /* NaN or infinity in values: a training that diverged */      \
-    X(UNIMPLEMENTED, 20, 12, 70, "not implemented")     /* a method the peer does not have */                          \
+    X(UNIMPLEMENTED, 20, 12, 78, "not implemented")     /* a method the peer does not have */                          \
     X(INTERNAL, 21, 13, 70, "internal error")           /* a bug */                                                    \
     X(DENIED, 22, 7, 77, "not allowed")                 /* credentials, or the role that they give */                  \
     X(IO, 23, 13, 66, "file cannot be used")            /* it is there, but cannot be read or written */
