@@ -39,6 +39,7 @@ typedef struct sg_config_option {
     bool changes;               /* it may be changed while the job runs, */
     bool renews;                /* or so, by a new generation */
     bool above_low, below_high; /* REAL: the bound itself is not allowed */
+    bool idle;                  /* where `chosen` does not name what was chosen it has no effect, and is not refused */
     size_t offset;              /* of the field in sg_config */
     const char *preset;         /* the default, as it would stand in the file */
     uint64_t min, max;
@@ -47,7 +48,6 @@ typedef struct sg_config_option {
     /* It is used only where the option `chooser` ("model.name", "update.rule") has one of these values, between blanks;
      * NULL: always. */
     const char *chooser, *chosen;
-    bool idle;               /* elsewhere it is without effect, and not refused */
     const char *flag, *hint; /* "--mode", "MODE"; NULL: only --set */
     const char *help;
 } sg_config_option;

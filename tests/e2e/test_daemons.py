@@ -28,7 +28,7 @@ def daemons_started_in_the_worst_order_wait_for_each_other_and_say_so(case):
     worker = case.worker(config, 1)
     worker.wait_for(r'WARN worker-1 waiting for="')
     second_ps = case.ps(config, 1)
-    second_ps.wait_for(r'INFO ps-1 waiting for="ps 0 ')
+    second_ps.wait_for(r'WARN ps-1 waiting for="ps 0 ')
     first_ps = case.ps(config, 0)
     first_ps.wait_for(r'WARN ps-0 waiting for="(worker|a worker|ps)')
     check(worker.popen.poll() is None, "the early worker waits")
