@@ -55,7 +55,7 @@ static bool is_alive(const char *process)
 /* Of a run that was killed the processes have the lock until they have ended, too. *holder: who has it. */
 static bool take(int fd, uint64_t grace_ms, char holder[HOLDER_BYTES])
 {
-    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000};
+    const struct timespec pause = {.tv_nsec = (long)LOCK_PAUSE_MS * 1000000};
     for (uint64_t waited_ms = 0;; waited_ms += LOCK_PAUSE_MS) {
         if (flock(fd, LOCK_EX | LOCK_NB) == 0)
             return true;
