@@ -195,6 +195,9 @@ void sg_coordinator_leases_heartbeat(sg_coordinator *c, void *call);
 void sg_coordinator_leases_report(sg_coordinator *c, sg_coordinator_worker *worker, float loss, uint64_t examples);
 /* This life goes without having heard the answer to its hello: the lease that it would have is over. */
 void sg_coordinator_leases_withdraw(sg_coordinator *c, uint64_t life, void *call);
+/* Steps (async: tickets) of the group that it says it began, as in GroupProgress; at most as many as were granted. */
+uint64_t sg_coordinator_leases_begun(const sg_coordinator_worker *worker, uint32_t group,
+                                     Shardgrad__V1__GroupProgress *const *list, size_t n);
 void sg_coordinator_leases_leave(sg_coordinator *c, sg_coordinator_worker *worker,
                                  const Shardgrad__V1__LeaveRequest *request, void *call);
 void sg_coordinator_leases_tick(sg_coordinator *c);

@@ -44,19 +44,25 @@ static sg_status read_progress(const sg_coordinator *c, const sg_coordinator_wor
     return SG_OK;
 }
 
-/* How far it came, for the last checkpoint: no farther than its tickets. One that rested was taken for one that
- * had finished all. */
+uint64_t sg_coordinator_leases_begun(const sg_coordinator_worker *worker, uint32_t group,
+                                     Shardgrad__V1__GroupProgress *const *list, size_t n)
+{
+    uint64_t begun = worker->groups[group].granted;
+    for (size_t i = 0; i < n; i++) {
+        const Shardgrad__V1__GroupProgress *progress = list[i];
+        bool says = progress->begun_presence_case != SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE__NOT_SET;
+        if (progress->group == group && says && progress->begun < begun)
+            begun = progress->begun > progress->pushed ? progress->begun : progress->pushed;
+    }
+    return begun;
+}
+
+/* For the last checkpoint. One that rested was taken for one that had finished all. */
 static void note_begun(sg_coordinator *c, uint32_t index, const Shardgrad__V1__LeaveRequest *request)
 {
     sg_coordinator_worker *worker = &c->workers[index];
     for (uint32_t group = 0; worker->groups != NULL && group < c->n_groups; group++) {
-        uint64_t begun = worker->groups[group].granted;
-        for (size_t i = 0; i < request->n_progress; i++) {
-            const Shardgrad__V1__GroupProgress *progress = request->progress[i];
-            bool says = progress->begun_presence_case != SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE__NOT_SET;
-            if (progress->group == group && says && progress->begun < begun)
-                begun = progress->begun > progress->pushed ? progress->begun : progress->pushed;
-        }
+        uint64_t begun = sg_coordinator_leases_begun(worker, group, request->progress, request->n_progress);
         worker->groups[group].unbegun = worker->groups[group].granted - begun;
         if (worker->resting && begun > worker->groups[group].finished)
             worker->in_cut = worker->in_newest = 0;

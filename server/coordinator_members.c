@@ -189,9 +189,13 @@ static uint64_t n_missed(const sg_coordinator *c, const sg_coordinator_worker *w
 
 /* Others closed a step without it: it is excused from all that it has not finished, and joins again as one who comes
  * late. It keeps its life. */
-static void fall_behind(sg_coordinator *c, uint32_t index)
+static void fall_behind(sg_coordinator *c, uint32_t index, const Shardgrad__V1__HelloRequest *request)
 {
     sg_coordinator_worker *worker = &c->workers[index];
+    for (uint32_t group = 0; worker->groups != NULL && group < c->n_groups; group++) {
+        uint64_t begun = sg_coordinator_leases_begun(worker, group, request->progress, request->n_progress);
+        worker->groups[group].unbegun = worker->groups[group].granted - begun;
+    }
     uint64_t missed = n_missed(c, worker);
     worker->late += missed;
     sg_coordinator_log(c, SG_LOG_INFO, "late", "worker=%" PRIu32 " steps=%" PRIu64 " in_all=%" PRIu64, index, missed,
@@ -238,7 +242,7 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *re
         c->config->update.backup_workers > 0) {
         if (sg_coordinator_orders_refuse(c, call))
             return false;
-        fall_behind(c, request->worker);
+        fall_behind(c, request->worker, request);
     }
     if (worker->state == SG_COORDINATOR_WORKER_WAITING)
         worker->state = SG_COORDINATOR_WORKER_HELLO; /* it had fallen silent before it was answered */

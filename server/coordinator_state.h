@@ -143,7 +143,7 @@ typedef struct sg_coordinator_progress {
     bool asked;
     uint64_t granted;    /* sync: 1 + the newest step handed out; async: tickets handed out; 0: none */
     uint64_t granted_at; /* `received` of the request that got the newest ticket */
-    uint64_t unbegun;    /* async: of those granted, that it had not begun to push when it left */
+    uint64_t unbegun;    /* of those granted, that it had not begun to push when it left or was late */
     uint64_t first;      /* sync: the first step handed out */
     uint64_t finished;   /* as reported */
     uint64_t step;       /* async: number of the newest ticket, */

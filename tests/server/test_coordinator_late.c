@@ -36,6 +36,19 @@ static rig_call *hello_late(uint32_t worker)
     return rig_hello_with(&r, &request);
 }
 
+/* It says how many steps it began. */
+static void hello_late_begun(uint32_t worker, uint64_t begun)
+{
+    Shardgrad__V1__GroupProgress progress = SHARDGRAD__V1__GROUP_PROGRESS__INIT;
+    progress.begun_presence_case = SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE_BEGUN;
+    progress.begun = begun;
+    Shardgrad__V1__HelloRequest request = rig_hello_request(&r, worker, 1000 + worker);
+    request.late = workers[worker];
+    request.progress = (Shardgrad__V1__GroupProgress *[]){&progress};
+    request.n_progress = 1;
+    rig_hello_with(&r, &request);
+}
+
 static uint64_t life_of(uint32_t worker)
 {
     return rig_status(&r)->workers[worker]->incarnation;
@@ -94,5 +107,36 @@ Test(coordinator_late, a_step_that_the_late_one_had_no_ticket_for_is_not_in_the_
     for (uint32_t i = 0; i < 2; i++)
         cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
     rig_complete(&r, 3);
+    rig_deinit(&r);
+}
+
+/* It asked for its ticket ahead, and was told that it was late before it pushed anything of it. */
+Test(coordinator_late, a_step_that_the_late_one_says_it_did_not_begin_is_not_in_the_last_checkpoint)
+{
+    begin_with("checkpoint.dir=/c");
+    for (uint64_t step = 1; step <= 3; step++) {
+        for (uint32_t i = 0; i < 3; i++)
+            rig_granted(ask(i, step));
+    }
+    hello_late_begun(2, 3);
+    rig_leave_begun(&r, life_of(2), UINT64_MAX, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
+    rig_complete(&r, 3);
+    rig_deinit(&r);
+}
+
+Test(coordinator_late, a_step_that_only_the_late_one_began_is_in_the_last_checkpoint)
+{
+    begin_with("checkpoint.dir=/c");
+    for (uint64_t step = 1; step <= 3; step++) {
+        for (uint32_t i = 0; i < 3; i++)
+            rig_granted(ask(i, step));
+    }
+    hello_late_begun(2, 4);
+    rig_leave_begun(&r, life_of(2), UINT64_MAX, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
+    rig_complete(&r, 4);
     rig_deinit(&r);
 }

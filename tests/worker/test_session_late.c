@@ -47,6 +47,8 @@ Test(session_late, it_drops_its_tickets_gives_its_incarnation_up_and_joins_again
     const Shardgrad__V1__HelloRequest *request = (const Shardgrad__V1__HelloRequest *)hello.body;
     cr_assert_eq(request->late, PEER_INCARNATION);
     cr_assert_eq(request->generation, 0, "its generation goes on");
+    cr_assert_eq(request->n_progress, 1);
+    cr_assert_eq(request->progress[0]->begun, 1, "of step 0 it pushed, of the next it has no ticket yet");
     peer_answer_well(&p, &hello, 0);
     const uint64_t again = sg_session_resume(p.session, p.now_ms, UINT64_MAX);
     peer_drain(&p);

@@ -41,6 +41,7 @@ static void group_forget(sg_session_group *group)
         sg_session_ticket_unref(group->held[i].ticket);
     group->n_held = group->n_ready = 0;
     group->wanted = group->rides = false;
+    group->late_begun = group->begun;
     group->received = group->finished = group->pushed = group->begun = group->reported = group->examples = 0;
     group->given_at = group->too_old = 0;
     group->next_too = false;

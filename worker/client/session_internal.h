@@ -167,6 +167,7 @@ typedef struct sg_session_group {
     bool rides;                           /* the next ticket is asked for with the next push, unless somebody waits */
     uint64_t received, finished, pushed;  /* as TicketRequest and GroupProgress mean them */
     uint64_t begun;                       /* the same, of which something was handed over */
+    uint64_t late_begun;                  /* that of the incarnation that was too late */
     float loss;                           /* of the newest finished step */
     uint64_t examples;                    /* of it */
     uint64_t reported;                    /* as `finished`: what the coordinator has heard of */

@@ -19,6 +19,28 @@ uint64_t sg_session_join(sg_session *session, uint64_t now_ms, uint64_t deadline
     return task->number;
 }
 
+/* How far the incarnation that was too late came. */
+static Shardgrad__V1__GroupProgress **late_progress(const sg_session *session, size_t *n)
+{
+    *n = session->plan == NULL ? 0 : session->plan->n_groups;
+    Shardgrad__V1__GroupProgress **list = sg_xcalloc(*n + 1u, sizeof(Shardgrad__V1__GroupProgress *));
+    for (uint32_t i = 0; i < *n; i++) {
+        list[i] = sg_xcalloc(1, sizeof *list[i]);
+        shardgrad__v1__group_progress__init(list[i]);
+        list[i]->group = i;
+        list[i]->begun_presence_case = SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE_BEGUN;
+        list[i]->begun = session->groups[i].late_begun;
+    }
+    return list;
+}
+
+static void late_progress_free(Shardgrad__V1__GroupProgress **list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(list[i]);
+    free(list);
+}
+
 void sg_session_hello_ask(sg_session *session, sg_session_task *task)
 {
     Shardgrad__V1__HelloRequest hello = SHARDGRAD__V1__HELLO_REQUEST__INIT;
@@ -35,8 +57,10 @@ void sg_session_hello_ask(sg_session *session, sg_session_task *task)
     hello.after = session->after;
     hello.late = session->late;
     hello.data_examples = session->data_examples;
+    hello.progress = session->late == 0 ? NULL : late_progress(session, &hello.n_progress);
     session->said_hello = true;
     sg_session_request_add(session, task, SG_SESSION_HELLO, SG_SESSION_COORDINATOR, &hello.base);
+    late_progress_free(hello.progress, hello.n_progress);
 }
 
 sg_status sg_session_hello_check(const Shardgrad__V1__HelloResponse *hello, sg_error *err)
