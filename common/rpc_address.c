@@ -65,7 +65,13 @@ static int bind_errno(const struct addrinfo *to)
     return failed;
 }
 
-/* *failed: the errno of the first of its addresses that cannot be bound, 0 if all can. */
+static bool is_elsewhere(int failed)
+{
+    return failed == EADDRNOTAVAIL || failed == EAFNOSUPPORT;
+}
+
+/* *failed: why gRPC could not serve it, 0 if it can. A host name may have addresses that this machine lacks, such as
+ * [::1] where there is no IPv6: one that it has is enough. */
 static sg_status try_binding(const char *address, int *failed, sg_error *err)
 {
     struct addrinfo *found;
@@ -73,8 +79,15 @@ static sg_status try_binding(const char *address, int *failed, sg_error *err)
     *failed = 0;
     if (status != SG_OK)
         return status;
-    for (const struct addrinfo *each = found; each != NULL && *failed == 0; each = each->ai_next)
-        *failed = bind_errno(each);
+    bool any = false;
+    for (const struct addrinfo *each = found; each != NULL && (*failed == 0 || is_elsewhere(*failed));
+         each = each->ai_next) {
+        const int why = bind_errno(each);
+        any = any || why == 0;
+        *failed = why != 0 ? why : *failed;
+    }
+    if (any && is_elsewhere(*failed))
+        *failed = 0;
     freeaddrinfo(found);
     return SG_OK;
 }

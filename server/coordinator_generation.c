@@ -137,6 +137,9 @@ bool sg_coordinator_generation_advance(sg_coordinator *c)
 static void await_members(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
 {
     c->awaited = (sg_workers){0};
+    c->awaited_are_unknown = true;
+    for (uint32_t i = 0; i < c->n_workers; i++)
+        c->awaited_are_unknown = c->awaited_are_unknown && c->workers[i].life == 0;
     if (manifest == NULL || manifest->set.iteration == 0)
         return;
     for (uint32_t i = 0; i < c->n_workers; i++) {
@@ -339,9 +342,15 @@ void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_
 
 /* --- who is waited for ------------------------------------------------------------------------------------------ */
 
+bool sg_coordinator_generation_awaits_members(const sg_coordinator *c)
+{
+    const bool is_new_job = c->awaited_are_unknown && !c->has_returned;
+    return !sg_workers_is_empty(&c->awaited) && !is_new_job;
+}
+
 bool sg_coordinator_generation_all_asked(const sg_coordinator *c)
 {
-    if (sg_workers_is_empty(&c->awaited))
+    if (!sg_coordinator_generation_awaits_members(c))
         return sg_coordinator_tickets_n_asked(c) >= c->config->workers;
     for (uint32_t i = 0; sg_workers_next(&c->awaited, i, &i) && i < c->n_workers; i++) {
         const sg_coordinator_worker *worker = &c->workers[i];

@@ -146,7 +146,7 @@ static sg_status check_lengths(const sg_config_override *overrides, size_t n, sg
     for (size_t i = 0; i < n; i++) {
         const size_t n_bytes = strlen(overrides[i].value);
         if (n_bytes > MAX_VALUE_BYTES)
-            return sg_error_set(err, SG_INVALID, "%.80s: the value has %zu bytes, at most %u are allowed",
+            return sg_error_set(err, SG_CONFIG, "%.80s: the value has %zu bytes, at most %u are allowed",
                                 overrides[i].key, n_bytes, MAX_VALUE_BYTES);
     }
     return SG_OK;
@@ -177,10 +177,11 @@ static sg_status change(const sg_coordinator *c, const Shardgrad__V1__SetRequest
     return status == SG_OK ? sg_coordinator_norms_check(c, *changed, err) : status;
 }
 
-/* The number of the set that this request made; 0: none yet. */
+/* The number of the set that this request made; 0: none yet. What a job was restored with no request made, and has 0.
+ */
 static uint64_t find(const sg_coordinator *c, uint64_t request)
 {
-    for (uint64_t number = c->n_hypers; number > 1; number--) {
+    for (uint64_t number = request == 0 ? 0 : c->n_hypers; number > 1; number--) {
         if (c->hypers[number - 1].request == request)
             return number;
     }

@@ -146,6 +146,9 @@ void sg_coordinator_generation_run(sg_coordinator *c);
 /* Not all of those that were there when ps 0 went have had the time to notice that it is back. */
 bool sg_coordinator_generation_others_may_return(const sg_coordinator *c);
 /* Have all asked for a ticket that the first step waits for? */
+/* The first step waits for those that were at it: not where the job was started anew, perhaps with fewer workers, and
+ * none of those who have come was in a generation before. */
+bool sg_coordinator_generation_awaits_members(const sg_coordinator *c);
 bool sg_coordinator_generation_all_asked(const sg_coordinator *c);
 
 /* --- coordinator_ps.c ----------------------------------------------------------------------------------------- */
@@ -382,6 +385,8 @@ bool sg_coordinator_news_any(const sg_coordinator *c, bool surely);
  * those who are there is theirs. */
 uint64_t sg_coordinator_news_next_iteration(const sg_coordinator *c);
 uint64_t sg_coordinator_news_next_step(const sg_coordinator *c, uint32_t group);
+/* All have left, and the newest, of this generation, has tickets as trained that they gave back. */
+bool sg_coordinator_news_gave_back(const sg_coordinator *c);
 /* The iteration by which the next one is named. */
 uint64_t sg_coordinator_news_free_name(const sg_coordinator *c);
 /* This incarnation's index gets another one: what it did is not forgotten with its tickets. */

@@ -47,14 +47,15 @@ static sg_status read_progress(const sg_coordinator *c, const sg_coordinator_wor
 uint64_t sg_coordinator_leases_begun(const sg_coordinator_worker *worker, uint32_t group,
                                      Shardgrad__V1__GroupProgress *const *list, size_t n)
 {
-    uint64_t begun = worker->groups[group].granted;
+    const uint64_t granted = worker->groups[group].granted;
+    uint64_t begun = granted;
     for (size_t i = 0; i < n; i++) {
         const Shardgrad__V1__GroupProgress *progress = list[i];
         bool says = progress->begun_presence_case != SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE__NOT_SET;
         if (progress->group == group && says && progress->begun < begun)
             begun = progress->begun > progress->pushed ? progress->begun : progress->pushed;
     }
-    return begun;
+    return begun < granted ? begun : granted;
 }
 
 /* For the last checkpoint. One that rested was taken for one that had finished all. */

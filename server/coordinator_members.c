@@ -239,7 +239,7 @@ static bool accept_life(sg_coordinator *c, const Shardgrad__V1__HelloRequest *re
         return false;
     }
     if (request->late != 0 && request->late == worker->incarnation && worker->state == SG_COORDINATOR_WORKER_JOINED &&
-        c->config->update.backup_workers > 0) {
+        c->config->update.backup_workers > 0 && !sg_coordinator_is_async(c)) {
         if (sg_coordinator_orders_refuse(c, call))
             return false;
         fall_behind(c, request->worker, request);

@@ -113,6 +113,17 @@ uint64_t sg_coordinator_news_next_iteration(const sg_coordinator *c)
     return is_less && next < c->frozen && are_counted(c) ? next : c->frozen;
 }
 
+bool sg_coordinator_news_gave_back(const sg_coordinator *c)
+{
+    const sg_checkpoint_manifest *newest = &c->save.newest;
+    if (newest->set.generation != c->generation || sg_coordinator_losses_any_member(c))
+        return false;
+    bool any = newest->next_iteration > sg_coordinator_news_next_iteration(c);
+    for (uint32_t group = 0; group < c->n_groups; group++)
+        any = any || newest->steps[group] > sg_coordinator_news_next_step(c, group);
+    return any;
+}
+
 /* Where one is to be cut when no ticket was handed out since the newest: what is in the two is not the same, and so
  * their names must not be. It is only a name: where training goes on the manifest tells. */
 uint64_t sg_coordinator_news_free_name(const sg_coordinator *c)

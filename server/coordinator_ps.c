@@ -245,6 +245,7 @@ void sg_coordinator_ps_extend(sg_coordinator *c, uint64_t late_ms)
     for (uint32_t i = 0; i < c->n_ps; i++) {
         c->ps[i].heard_ms = sg_coordinator_put_off(c, c->ps[i].heard_ms, late_ms);
         c->ps[i].missed_ms = sg_coordinator_put_off(c, c->ps[i].missed_ms, late_ms);
+        c->ps[i].unreached_ms = sg_coordinator_put_off(c, c->ps[i].unreached_ms, late_ms);
     }
 }
 

@@ -142,7 +142,7 @@ static uint64_t next_periodic(const sg_coordinator *c)
 static bool has_all_steps(const sg_coordinator *c)
 {
     if (sg_coordinator_is_async(c)) /* tickets beyond the last step are handed out, too */
-        return c->save.complete && !sg_coordinator_news_any(c, false);
+        return c->save.complete && !sg_coordinator_news_any(c, false) && !sg_coordinator_news_gave_back(c);
     return c->save.complete && c->save.iteration == sg_coordinator_save_end_iteration(c);
 }
 
@@ -214,9 +214,9 @@ static bool begin_next(sg_coordinator *c)
             write_again(c);
         } else if (wanted) {
             begin(c, sg_coordinator_save_end_iteration(c), true);
-        } else if (asked) { /* while that one was being made: it has all that there is */
+        } else if (asked) { /* while another was being made: the newest that is complete has all that there is */
             save->number++;
-            note_result(c, save->mark, SG_OK, "");
+            note_result(c, save->iteration, SG_OK, "");
         }
         return wanted || asked;
     }

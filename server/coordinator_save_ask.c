@@ -79,21 +79,31 @@ static const sg_coordinator_save_result *find_result(const sg_coordinator_save *
     return result->number == call->save ? result : NULL;
 }
 
+/* It is decided what the call gets. At the end of the job that is the last one, if it was made. */
+static bool is_decided(const sg_coordinator *c, const sg_coordinator_parked *call)
+{
+    const sg_coordinator_save *save = &c->save;
+    if (call->save == SG_COORDINATOR_SAVE_LATER || call->save > save->number)
+        return false;
+    return call->save < save->number || save->phase == SG_COORDINATOR_SAVE_IDLE;
+}
+
 bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *call)
 {
     const sg_coordinator_save *save = &c->save;
-    if (c->over) {
-        sg_coordinator_end_answer(c, call->call, c->n_workers);
-        return true;
-    }
-    if (call->save == SG_COORDINATOR_SAVE_LATER || call->save > save->number ||
-        (call->save == save->number && save->phase != SG_COORDINATOR_SAVE_IDLE))
+    const bool decided = is_decided(c, call);
+    const bool gets_newest = call->save == 0 || (!decided && c->over && sg_coordinator_save_is_up_to_date(c));
+    if (!decided && !c->over)
         return false;
-    const sg_coordinator_save_result newest = {.iteration = save->iteration},
-                                     *result = call->save == 0 ? &newest : find_result(save, call);
+    const sg_coordinator_save_result newest = {.iteration = save->iteration}, *result = gets_newest ? &newest
+                                                                                        : decided
+                                                                                            ? find_result(save, call)
+                                                                                            : NULL;
     Shardgrad__V1__SaveResponse response = SHARDGRAD__V1__SAVE_RESPONSE__INIT;
     response.generation = c->generation;
-    if (result == NULL) {
+    if (result == NULL && c->over) {
+        sg_coordinator_end_answer(c, call->call, c->n_workers);
+    } else if (result == NULL) {
         sg_coordinator_fail(c, call->call, SG_LATE,
                             "what became of checkpoint %" PRIu64 " is not remembered any more: ask for another",
                             call->save);

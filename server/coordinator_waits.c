@@ -15,7 +15,7 @@ static const char *missing_ps(const sg_coordinator *c, char out[SG_ERROR_MESSAGE
 
 bool sg_coordinator_waits_awaits(const sg_coordinator *c, uint32_t index)
 {
-    if (!c->started && !sg_workers_is_empty(&c->awaited))
+    if (!c->started && sg_coordinator_generation_awaits_members(c))
         return sg_workers_has(&c->awaited, index) && c->workers[index].state != SG_COORDINATOR_WORKER_LEFT;
     uint32_t n_here = 0;
     for (uint32_t i = 0; i < c->n_workers; i++) {
@@ -40,8 +40,8 @@ static void print_come(const sg_coordinator *c, char out[SG_COORDINATOR_TEXT_BYT
 
 static const char *missing_workers(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
 {
-    const uint32_t n_awaited = sg_workers_count(&c->awaited);
-    uint64_t n_wanted = n_awaited > 0 ? n_awaited : c->config->workers;
+    uint64_t n_wanted =
+        sg_coordinator_generation_awaits_members(c) ? sg_workers_count(&c->awaited) : c->config->workers;
     for (uint32_t i = 0; i < c->n_workers; i++) {
         const sg_coordinator_worker *worker = &c->workers[i];
         bool here =

@@ -10,10 +10,14 @@
  *     first=N        the first variable has so many elements
  *     from=K         pushes the variables one by one, from the K-th on and round, and waits for them at the end
  *     every=N        variables 1, 3, ... are of a second group, which makes a step in every N-th iteration, after that
- * of the first; its lines begin with "group=1 " pause_ms=N     sleeps so long in each step, before it pushes leave=0
- * ends without a word nap=N          says "napping" in its N-th step (from 0) and waits for a line on standard input
- * before it pushes stay=1         waits for a line on standard input before it leaves partial=S:K    pushes the first K
- * variables of step S alone, prints "partial", and waits for its end Exit codes are those of the daemons. */
+ *                    of the first; its lines begin with "group=1 "
+ *     pause_ms=N     sleeps so long in each step, before it pushes
+ *     leave=0        ends without a word
+ *     nap=N          says "napping" in its N-th step (from 0) and waits for a line on standard input before it pushes
+ *     stay=1         waits for a line on standard input before it leaves
+ *     partial=S:K    pushes the first K variables of step S alone, prints "partial", and waits for its end
+ *
+ * Exit codes are those of the daemons. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -120,7 +120,7 @@ Test(coordinator_hyper, a_value_that_is_longer_than_any_number_is_refused)
     char value[80];
     begin("update.mode=sync");
     snprintf(value, sizeof value, "0.%0*u5", 64, 0);
-    rig_failed(rig_set(&r, 7, "update.momentum", value), SG_INVALID, "the value has 67 bytes, at most 64 are allowed");
+    rig_failed(rig_set(&r, 7, "update.momentum", value), SG_CONFIG, "the value has 67 bytes, at most 64 are allowed");
     snprintf(value, sizeof value, "0.5%0*u", 61, 0);
     cr_assert_eq(answered(rig_set(&r, 7, "update.momentum", value))->number, 2);
     rig_deinit(&r);

@@ -36,17 +36,22 @@ static rig_call *hello_late(uint32_t worker)
     return rig_hello_with(&r, &request);
 }
 
+static void hello_late_with(uint32_t worker, Shardgrad__V1__GroupProgress *progress)
+{
+    Shardgrad__V1__HelloRequest request = rig_hello_request(&r, worker, 1000 + worker);
+    request.late = workers[worker];
+    request.progress = &progress;
+    request.n_progress = 1;
+    rig_hello_with(&r, &request);
+}
+
 /* It says how many steps it began. */
 static void hello_late_begun(uint32_t worker, uint64_t begun)
 {
     Shardgrad__V1__GroupProgress progress = SHARDGRAD__V1__GROUP_PROGRESS__INIT;
     progress.begun_presence_case = SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE_BEGUN;
     progress.begun = begun;
-    Shardgrad__V1__HelloRequest request = rig_hello_request(&r, worker, 1000 + worker);
-    request.late = workers[worker];
-    request.progress = (Shardgrad__V1__GroupProgress *[]){&progress};
-    request.n_progress = 1;
-    rig_hello_with(&r, &request);
+    hello_late_with(worker, &progress);
 }
 
 static uint64_t life_of(uint32_t worker)
@@ -138,5 +143,40 @@ Test(coordinator_late, a_step_that_only_the_late_one_began_is_in_the_last_checkp
     for (uint32_t i = 0; i < 2; i++)
         cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
     rig_complete(&r, 4);
+    rig_deinit(&r);
+}
+
+Test(coordinator_late, it_says_no_more_than_its_tickets_allow)
+{
+    begin_with("checkpoint.dir=/c");
+    for (uint64_t step = 1; step <= 3; step++) {
+        for (uint32_t i = 0; i < 3; i++)
+            rig_granted(ask(i, step));
+    }
+    Shardgrad__V1__GroupProgress progress = SHARDGRAD__V1__GROUP_PROGRESS__INIT;
+    progress.begun_presence_case = SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE_BEGUN;
+    progress.begun = 3;
+    progress.pushed = UINT64_MAX;
+    hello_late_with(2, &progress);
+    rig_leave_begun(&r, life_of(2), UINT64_MAX, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
+    rig_complete(&r, 4);
+    rig_deinit(&r);
+}
+
+Test(coordinator_late, in_async_nobody_is_late)
+{
+    uint64_t lives[2];
+    rig_init(&r, (const char *[]){"update.backup_workers=1", "update.mode=async", "checkpoint.dir=/c", NULL});
+    rig_start(&r, 2, lives);
+    rig_complete(&r, 0);
+    rig_call *first = rig_ticket(&r, lives[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, lives[1], 0, 0, 0));
+    rig_granted(first);
+    Shardgrad__V1__HelloRequest request = rig_hello_request(&r, 1, 1001);
+    request.late = lives[1];
+    rig_hello_with(&r, &request);
+    cr_assert_eq(life_of(1), lives[1], "its incarnation goes on");
     rig_deinit(&r);
 }

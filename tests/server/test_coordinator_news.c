@@ -332,3 +332,32 @@ Test(coordinator_news, told_to_stop_it_complains_of_the_one_that_could_not_be_ma
     cr_assert(rig_logged(&r, "no_checkpoint iteration=2 newest=0 reason=\"the disk is full\""), "%s", r.log);
     rig_deinit(&r);
 }
+
+/* All that was pushed is in a periodic set, which was cut when tickets beyond the last step were out. Those go back
+ * when all leave, and the newest set says so. */
+static void leave_after_a_periodic_cut(const char *mode)
+{
+    rig r;
+    uint64_t workers[2];
+    begin(&r, (const char *[]){"ps=[\"a:1\",\"b:2\"]", "checkpoint.dir=/c", "checkpoint.every=4", mode, NULL}, workers);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_granted(rig_ticket(&r, workers[i], 0, 1, 1));
+    rig_complete(&r, 4);
+    cr_assert_eq(r.manifest.next_iteration, 4u, "others may go on from there");
+    for (uint32_t i = 0; i < 2; i++)
+        rig_leave_begun(&r, workers[i], 1, 1);
+    rig_complete(&r, 5);
+    cr_assert_eq(r.manifest.next_iteration, 2u, "batches 2 and 3 were never begun, and it goes on at %lu",
+                 (unsigned long)r.manifest.next_iteration);
+    rig_deinit(&r);
+}
+
+Test(coordinator_news, ssp_tickets_that_a_periodic_set_counts_are_given_back_when_all_leave)
+{
+    leave_after_a_periodic_cut("update.mode=ssp");
+}
+
+Test(coordinator_news, async_tickets_that_a_periodic_set_counts_are_given_back_when_all_leave)
+{
+    leave_after_a_periodic_cut("update.mode=async");
+}

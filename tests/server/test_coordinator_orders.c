@@ -62,3 +62,18 @@ Test(coordinator_orders, a_ps_that_cannot_be_reached_is_named_with_the_reason_an
     rig_failed(rig_hello(&r, 1, 8), SG_UNAVAILABLE, "ps 0 did not reach ps 1 (host:1) for 60000 ms, though that");
     rig_deinit(&r);
 }
+
+Test(coordinator_orders, a_coordinator_that_stood_still_takes_nobody_for_out_of_reach)
+{
+    rig r;
+    rig_init(&r, rig_two_ps);
+    r.silent[1] = true;
+    rig_register_all(&r);
+    rig_pass(&r, 200);
+    r.silent[1] = false;
+    r.now_ms += r.config->start_timeout_ms + 10000;
+    r.tick_ms = r.now_ms - r.now_ms % 100;
+    rig_pass(&r, 100);
+    cr_assert_eq(r.n_ends, 0, "%s", r.log);
+    rig_deinit(&r);
+}

@@ -202,6 +202,43 @@ Test(coordinator_restore, whoever_waits_for_one_that_was_at_it_hears_which)
     rig_deinit(&r);
 }
 
+/* The set is of two workers; one comes to a coordinator that was started for one. */
+static rig_call *first_ticket_of_one(rig *r, sg_checkpoint_manifest *manifest, uint64_t generation_of_hello)
+{
+    rig_init(r, (const char *const[]){two_ps[0], two_ps[1], "workers=1", "max_workers=2", NULL});
+    sg_coordinator_destroy(r->coordinator);
+    *manifest = a_manifest(r);
+    r->newest = manifest;
+    r->coordinator = sg_coordinator_create(r->config);
+    rig_register_all(r);
+    rig_register_all(r);
+    Shardgrad__V1__HelloRequest hello = rig_hello_request(r, 0, 7);
+    hello.generation = generation_of_hello;
+    const uint64_t worker = incarnation_of(rig_hello_with(r, &hello));
+    rig_declare(r, worker);
+    return rig_ticket(r, worker, 0, 0, 0);
+}
+
+Test(coordinator_restore, a_job_that_is_started_anew_with_fewer_workers_waits_for_no_others)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    const Shardgrad__V1__TicketResponse *ticket = rig_granted(first_ticket_of_one(&r, &manifest, 0));
+    cr_assert_eq(ticket->step->step, 50);
+    cr_assert_eq(ticket->size, 1);
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, one_that_comes_again_to_ps_0_started_anew_waits_for_those_that_were_with_it)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    rig_call *call = first_ticket_of_one(&r, &manifest, 1);
+    rig_pass(&r, r.config->park_ms + 100);
+    rig_failed(call, SG_WAITING, "waiting for worker 1 to join (2 wanted, 1 here)");
+    rig_deinit(&r);
+}
+
 Test(coordinator_restore, a_coordinator_that_is_started_goes_on_from_what_it_finds)
 {
     rig r;
@@ -540,6 +577,23 @@ Test(coordinator_restore, a_change_that_does_not_fit_the_cluster_file_of_now_end
     r.coordinator = sg_coordinator_create(r.config);
     rig_register(&r, 0);
     rig_failed(rig_hello(&r, 0, 7), SG_CONFIG, "update.momentum");
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, what_was_set_before_is_the_answer_to_no_request)
+{
+    rig r;
+    sg_checkpoint_change change = {.key = (char *)"update.learning_rate", .value = (char *)"0.125"};
+    rig_init(&r, two_ps);
+    sg_checkpoint_manifest manifest = a_manifest(&r);
+    manifest.changes = &change;
+    manifest.n_changes = 1;
+    sg_coordinator_destroy(r.coordinator);
+    r.newest = &manifest;
+    r.coordinator = sg_coordinator_create(r.config);
+    rig_register_all(&r);
+    rig_register_all(&r);
+    rig_failed(rig_set(&r, 0, "update.learning_rate", "0.5"), SG_INVALID, "request 0");
     rig_deinit(&r);
 }
 

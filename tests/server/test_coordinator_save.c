@@ -695,3 +695,56 @@ Test(coordinator_save, what_was_meant_for_another_job_saves_nothing)
     cr_assert(rig_waits(rig_save(&r, 1)));
     rig_deinit(&r);
 }
+
+/* --- near the end ----------------------------------------------------------------------------------------------- */
+
+/* One group, and both workers have the ticket of step 0. */
+static void begin_one_group(rig *r, const char *const settings[], uint64_t workers[2])
+{
+    uint64_t shape[1] = {784};
+    rig_init(r, settings);
+    rig_register_all(r);
+    for (uint32_t i = 0; i < 2; i++) {
+        Shardgrad__V1__Variable variable = SHARDGRAD__V1__VARIABLE__INIT;
+        variable.name = (char *)"weight";
+        variable.shape = shape;
+        variable.n_shape = 1;
+        workers[i] = rig_join(r, i, 1000 + i);
+        rig_declare_list(r, workers[i], (Shardgrad__V1__Variable *[]){&variable}, 1);
+    }
+    cr_assert_eq(rig_initialized(r, workers[0], 1)->status, SG_OK);
+    rig_complete(r, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_ticket(r, workers[i], 0, 0, 0);
+}
+
+Test(coordinator_save, who_asked_for_one_gets_the_last_of_the_job)
+{
+    rig r;
+    uint64_t workers[2];
+    begin_one_group(&r, two_ps, workers);
+    rig_call *before = rig_save(&r, 5);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_leave_begun(&r, workers[i], 1, 1);
+    rig_call *meanwhile = rig_save(&r, 6);
+    cr_assert(rig_waits(before));
+    cr_assert(rig_waits(meanwhile));
+    rig_complete(&r, 1);
+    cr_assert_eq(rig_saved_at(before), 1u);
+    cr_assert_eq(rig_saved_at(meanwhile), 1u);
+    rig_deinit(&r);
+}
+
+Test(coordinator_save, who_asked_for_one_hears_why_the_last_of_the_job_failed)
+{
+    rig r;
+    uint64_t workers[2];
+    begin_one_group(&r, two_ps, workers);
+    rig_call *save = rig_save(&r, 5);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_leave_begun(&r, workers[i], 1, 1);
+    rig_report_saved(&r);
+    rig_written(&r, SG_EXHAUSTED, "the disk is full");
+    rig_failed(save, SG_EXHAUSTED, "the disk is full");
+    rig_deinit(&r);
+}

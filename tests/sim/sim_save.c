@@ -228,6 +228,12 @@ void sim_save_judge(sim *s)
     if (s->config->checkpoint.dir[0] == '\0' || s->scenario.disk_full_per_mille > 0 || !s->has_set)
         return;
     const uint64_t trained = trained_iterations(s), next = s->newest_manifest.next_iteration;
+    /* In a change of mode, who has left before it gives nothing back: others go on from there. */
+    if (next > trained && s->scenario.async && s->n_generations == 1)
+        sim_fail(s,
+                 "the job has ended, it trained up to iteration %" PRIu64
+                 ", and who goes on from the newest checkpoint begins only at %" PRIu64,
+                 trained, next);
     if (next < trained)
         sim_fail(s,
                  "the job has ended, it trained up to iteration %" PRIu64

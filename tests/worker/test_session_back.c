@@ -444,3 +444,32 @@ Test(session_back, it_asks_for_the_time_every_third_of_a_lease_whatever_it_waits
         cr_assert_leq(sg_session_next_ms(p.session), p.now_ms + PEER_LEASE_MS / 3);
     }
 }
+
+/* The job goes back before its owner, who is about to say that it rests, has heard of it. */
+Test(session_back, who_says_that_it_rests_when_the_job_has_gone_back_trains_on)
+{
+    peer_deinit(&p);
+    peer_init(&p, SG_MODE_ASYNC, 2);
+    peer_join(&p);
+    peer_declare(&p);
+    peer_step(&p, 0);
+    const uint64_t pull = sg_session_pull(p.session, p.now_ms, UINT64_MAX, 0, peer_slices, 1);
+    peer_drain(&p);
+    sg_session_action call = peer_take(&p, SG_SESSION_PULL);
+    peer_fail(&p, &call, SG_ROLLED_BACK, "generation 1 has passed");
+    peer_expect(&p, pull, SG_ROLLED_BACK);
+    cr_assert(sg_session_is_back(p.session));
+    sg_session_rest(p.session, p.now_ms);
+    peer_drain(&p);
+    const uint64_t resume = sg_session_resume(p.session, p.now_ms, UINT64_MAX);
+    peer_drain(&p);
+    call = peer_take(&p, SG_SESSION_HELLO);
+    peer_answer_well(&p, &call, 0);
+    call = peer_take(&p, SG_SESSION_DECLARE);
+    peer_answer_well(&p, &call, 0);
+    peer_answer_all(&p, SG_SESSION_PULL);
+    peer_expect(&p, resume, SG_OK);
+    const uint64_t ticket = sg_session_ticket(p.session, p.now_ms, UINT64_MAX, 0);
+    peer_drain(&p);
+    cr_assert_null(peer_done(&p, ticket), "it is waited for, as any other");
+}

@@ -145,8 +145,8 @@ static void heartbeat_again(sg_session *session, uint64_t now_ms)
 
 void sg_session_rest(sg_session *session, uint64_t now_ms)
 {
-    if (session->hello == NULL || session->resting)
-        return;
+    if (session->hello == NULL || session->resting || session->back != SG_SESSION_STANDS)
+        return; /* in the last case the job has gone back, and its owner is about to hear it */
     session->resting = true;
     session->live_workers = 0;
     for (uint32_t i = 0; session->groups != NULL && i < session->plan->n_groups; i++)
