@@ -178,9 +178,10 @@ SG_MUST_USE sg_status sg_config_flags_init(sg_config_flags *flags, int argc, cha
 void sg_config_flags_deinit(sg_config_flags *flags);
 /* The lines of --help that describe these flags. */
 void sg_config_flags_help(FILE *out);
-/* Of an option that there is not: "; did you mean --set train.epochs=VALUE?"; "" where no key is near. */
+/* Of an option that there is not: "; did you mean --set train.epochs=VALUE?"; "" where nothing is near. `own`: [n] the
+ * options that the program has beside these flags. */
 #define SG_CONFIG_FLAGS_MEANT_BYTES 96u
-void sg_config_flags_meant(const char *word, char out[SG_CONFIG_FLAGS_MEANT_BYTES]);
+void sg_config_flags_meant(const char *word, const char *const *own, size_t n, char out[SG_CONFIG_FLAGS_MEANT_BYTES]);
 
 /* Splits "host:port" or "[v6]:port". Errors: CONFIG. */
 SG_MUST_USE sg_status sg_config_split_address(const char *address, char *host, size_t host_bytes, uint16_t *port,

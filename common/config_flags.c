@@ -4,6 +4,7 @@
 
 #include "common/config.h"
 #include "common/config_options.h"
+#include "common/nearest.h"
 
 static char *own(sg_config_flags *flags, char *text)
 {
@@ -104,20 +105,54 @@ sg_status sg_config_flags_init(sg_config_flags *flags, int argc, char **argv, sg
     return SG_OK;
 }
 
-void sg_config_flags_meant(const char *word, char out[SG_CONFIG_FLAGS_MEANT_BYTES])
+/* --step for --stepp: of the options that the command has. */
+static const char *nearest_flag(const char *word, const char *const *own, size_t n)
 {
-    char *key = sg_xstrdup(word + strspn(word, "-"));
-    key[strcspn(key, "=")] = '\0';
+    sg_nearest nearest = {.word = word};
+    for (size_t i = 0; i < n; i++)
+        sg_nearest_try(&nearest, own[i] + 2);
+    sg_nearest_try(&nearest, "set");
+    for (size_t i = 0; i < sg_config_option_count(); i++) {
+        const sg_config_option *option = sg_config_option_at(i);
+        if (option->flag != NULL)
+            sg_nearest_try(&nearest, option->flag + 2);
+    }
+    return nearest.best;
+}
+
+/* train.epochs for --epochs, but not data.crop for --from: of a key's last word more than a letter must be right. */
+static const sg_config_option *nearest_key(const char *word)
+{
+    char *key = sg_xstrdup(word);
     for (char *at = strchr(key, '-'); at != NULL; at = strchr(at, '-'))
         *at = '_';
     const char *near = sg_config_option_nearest(key);
-    const sg_config_option *option = near != NULL ? sg_config_option_find(near) : NULL;
-    out[0] = '\0';
-    if (option != NULL && option->flag != NULL)
-        snprintf(out, SG_CONFIG_FLAGS_MEANT_BYTES, "; did you mean %s %s?", option->flag, option->hint);
-    else if (option != NULL)
-        snprintf(out, SG_CONFIG_FLAGS_MEANT_BYTES, "; did you mean --set %s=VALUE?", option->key);
+    const char *dot = near != NULL ? strrchr(near, '.') : NULL, *leaf = dot != NULL ? dot + 1 : near;
+    const bool is_near = near != NULL && (sg_nearest_edits(key, near) != SG_NEAREST_NONE ||
+                                          sg_nearest_edits(key, leaf) <= 1 || sg_nearest_begins(key, leaf));
     free(key);
+    return is_near ? sg_config_option_find(near) : NULL;
+}
+
+void sg_config_flags_meant(const char *word, const char *const *own, size_t n, char out[SG_CONFIG_FLAGS_MEANT_BYTES])
+{
+    out[0] = '\0';
+    if (word[0] != '-')
+        return;
+    char *name = sg_xstrdup(word + strspn(word, "-"));
+    name[strcspn(name, "=")] = '\0';
+    const char *flag = nearest_flag(name, own, n);
+    const sg_config_option *key = flag == NULL ? nearest_key(name) : NULL;
+    if (flag != NULL) {
+        char dashed[SG_CONFIG_FLAGS_MEANT_BYTES / 2];
+        snprintf(dashed, sizeof dashed, "--%s", flag);
+        const sg_config_option *option = option_of_flag(dashed);
+        snprintf(out, SG_CONFIG_FLAGS_MEANT_BYTES, "; did you mean %s%s%s?", dashed, option != NULL ? " " : "",
+                 option != NULL ? option->hint : "");
+    } else if (key != NULL) {
+        snprintf(out, SG_CONFIG_FLAGS_MEANT_BYTES, "; did you mean --set %s=VALUE?", key->key);
+    }
+    free(name);
 }
 
 void sg_config_flags_deinit(sg_config_flags *flags)

@@ -7,8 +7,12 @@
 
 static sg_status refuse_option(const sg_daemon *d, const char *word, sg_error *err)
 {
+    static const char *const own[] = {"--config", "--index", "--coordinator", "--version"};
     char meant[SG_CONFIG_FLAGS_MEANT_BYTES];
-    sg_config_flags_meant(word, meant);
+    if (word[0] != '-')
+        return sg_error_set(err, SG_USAGE, "found '%.200s', wanted --config before a cluster file; see %s --help", word,
+                            d->program);
+    sg_config_flags_meant(word, own, SG_ARRAY_LEN(own), meant);
     return sg_error_set(err, SG_USAGE, "unknown option '%s'%s; see %s --help", word, meant, d->program);
 }
 

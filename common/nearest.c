@@ -12,24 +12,27 @@ static size_t smallest(size_t a, size_t b, size_t c)
     return least < c ? least : c;
 }
 
-/* Edits (insert, remove, replace a letter) that make one word of the other; NONE for words too long to bother. */
+/* Edits (insert, remove, replace a letter, or two that changed places: the distance of optimal string alignment) that
+ * make one word of the other; NONE for words too long to bother. */
 static size_t distance(const char *a, size_t a_length, const char *b, size_t b_length)
 {
-    size_t row[MAX_WORD + 1];
+    size_t rows[3][MAX_WORD + 1] = {{0}};
     if (a_length > MAX_WORD || b_length > MAX_WORD)
         return SG_NEAREST_NONE;
     for (size_t j = 0; j <= b_length; j++)
-        row[j] = j;
+        rows[0][j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
+        const size_t *above = rows[(i - 1) % 3], *before = rows[(i + 1) % 3];
+        size_t *row = rows[i % 3];
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
-            size_t above = row[j];
-            row[j] = smallest(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
+            row[j] = smallest(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+            const bool is_swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (is_swapped && before[j - 2] + 1 < row[j])
+                row[j] = before[j - 2] + 1;
         }
     }
-    return row[b_length];
+    return rows[a_length % 3][b_length];
 }
 
 size_t sg_nearest_edits(const char *word, const char *candidate)

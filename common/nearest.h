@@ -9,7 +9,8 @@
 #define SG_NEAREST_MAX_EDITS 2u
 #define SG_NEAREST_NONE      SIZE_MAX
 
-/* Letters that were put in, left out or replaced, at most SG_NEAREST_MAX_EDITS and not most of the word; NONE: more. */
+/* Letters that were put in, left out or replaced, and pairs that changed places, at most SG_NEAREST_MAX_EDITS and not
+ * most of the word; NONE: more. */
 size_t sg_nearest_edits(const char *word, const char *candidate);
 /* Whether word, of at least 3 letters, is the beginning of the candidate. */
 bool sg_nearest_begins(const char *word, const char *candidate);

@@ -123,14 +123,12 @@ static void expect_printed(const sg_summary *summary, const char *loss, const ch
 Test(run_directory, the_result_says_over_how_many_steps_its_loss_is_the_mean, .init = make_folder,
      .fini = remove_folder)
 {
-    sg_summary s = {.mode = "sync", .ps = 1, .workers = 2, .steps = 500, .final_train_loss = 0.5};
+    sg_summary s = {.mode = "sync", .ps = 1, .workers = 2, .steps = 500, .final_train_loss = 0.5, .loss_steps = 100};
     expect_printed(&s, " 0.5000 (worker 0's mean over its last 100 steps)\n", " 500 (sync, 1 ps, 2 workers)\n");
-    s.steps = 20;
-    expect_printed(&s, " 0.5000 (worker 0's mean over its last 20 steps)\n", " 20 (sync, 1 ps, 2 workers)\n");
-    s.workers = s.steps = 1;
-    expect_printed(&s, " 0.5000 (worker 0's, of its only step)\n", " 1 (sync, 1 ps, 1 worker)\n");
-    s = (sg_summary){.mode = "async", .ps = 1, .workers = 2, .steps = 30, .final_train_loss = 0.5};
-    expect_printed(&s, " 0.5000 (worker 0's mean over its last steps, at most 30)\n", " 30 (async, 1 ps, 2 workers)\n");
+    s.loss_steps = 20; /* it went on from step 480 */
+    expect_printed(&s, " 0.5000 (worker 0's mean over its last 20 steps)\n", " 500 (sync, 1 ps, 2 workers)\n");
+    s.loss_steps = 1;
+    expect_printed(&s, " 0.5000 (worker 0's, of its only step)\n", " 500 (sync, 1 ps, 2 workers)\n");
 }
 
 Test(run_directory, of_a_long_log_the_last_line_is_shown_from_its_beginning, .init = make_folder, .fini = remove_folder)

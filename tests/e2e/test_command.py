@@ -34,16 +34,21 @@ def every_program_and_command_has_help(case):
 @test
 def a_wrong_command_line_is_64_with_a_hint(case):
     for args, hint in ((["rum"], "unknown command 'rum'.*run"), (["run"], "wanted a cluster file"),
-                       (["run", "x.yaml", "--lokal"], "unknown option '--lokal'; usage"),
+                       (["run", "x.yaml", "--lokal"], "unknown option '--lokal'; did you mean --local.; usage"),
+                       (["export", "x.yaml", "--stepp", "2"], "unknown option '--stepp'; did you mean --step.;"),
+                       (["run", "x.yaml", "--sett", "a=1"], "unknown option '--sett'; did you mean --set.;"),
+                       (["export", "x.yaml", "--from", "2"], "unknown option '--from'; usage"),
                        (["run", "x.yaml", "--epochs", "2"], "unknown option '--epochs'; did you mean --set train.epochs=VALUE"),
                        (["run", "x.yaml", "--worker", "2"], "unknown option '--worker'; did you mean --workers N"), ([], "usage: shardgrad"),
                        (["run", "x.yaml", "--set"], "--set"), (["run", "x.yaml", "--set", "seed"], "KEY=VALUE"),
                        (["run", "x.yaml", "y.yaml"], "one cluster file"), (["version", "now"], "no argument"),
-                       (["set", "seed", "1", "x.yaml"], "one cluster file is enough beside KEY=VALUE: found 'seed' and '1'")):
+                       (["set", "seed", "1", "x.yaml"], "found 'seed', wanted KEY=VALUE"), (["stauts"], r"did you mean status.\);"),
+                       (["set", "a.yaml", "b.yaml"], "one cluster file is enough beside KEY=VALUE: found 'a.yaml' and 'b.yaml'")):
         contains(case.shardgrad(*args, code=64).err, hint, f"shardgrad {' '.join(args)}")
     config = case.config()
     for program in ("shardgrad-ps", "shardgrad-worker"):
         contains(case.start(program, "--config", config).expect(64).err, "--index", program)
+        contains(case.start(program, config, "--index", "0").expect(64).err, "wanted --config before a cluster file", program)
         contains(case.start(program, "--index", "0").expect(64).err, "--config", program)
         contains(case.start(program, "--config", config, "--index", "0", "--x").expect(64).err, "--x", program)
         contains(case.start(program, "--config", config, "--index", "one").expect(64).err, "one", program)

@@ -33,6 +33,7 @@ static sg_summary example(void)
                     .seconds = 12.5,
                     .examples_per_second = 24000.25,
                     .final_train_loss = 0.25,
+                    .loss_steps = 42,
                     .test_accuracy = 0.8875,
                     .non_finite_steps = 7,
                     .diverged = true,
@@ -50,7 +51,7 @@ Test(summary, what_is_written_is_read, .init = make_folder, .fini = remove_folde
     cr_assert_str_eq(read.mode, "async");
     cr_assert(read.ps == 2 && read.workers == 3 && read.steps == 2345);
     cr_assert(read.seconds == 12.5 && read.examples_per_second == 24000.25);
-    cr_assert(read.final_train_loss == 0.25 && read.test_accuracy == 0.8875);
+    cr_assert(read.final_train_loss == 0.25 && read.loss_steps == 42 && read.test_accuracy == 0.8875);
     cr_assert_str_eq(read.parameters_sha256, written.parameters_sha256);
     cr_assert_str_eq(read.initial_parameters_sha256, written.initial_parameters_sha256);
     cr_assert(read.non_finite_steps == 7 && read.diverged);

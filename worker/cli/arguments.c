@@ -1,7 +1,10 @@
 /* worker/cli/arguments.c - see arguments.h. */
 #include "worker/cli/arguments.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "common/config_options.h"
 
 static void print_help(const sg_arguments_command *command)
 {
@@ -30,7 +33,11 @@ static const sg_arguments_option *find_option(const sg_arguments_command *comman
 static sg_status refuse_option(const char *word, const sg_arguments_command *command, sg_error *err)
 {
     char meant[SG_CONFIG_FLAGS_MEANT_BYTES];
-    sg_config_flags_meant(word, meant);
+    const char **own = sg_xcalloc(command->n_options + 1, sizeof *own);
+    for (size_t i = 0; i < command->n_options; i++)
+        own[i] = command->options[i].name;
+    sg_config_flags_meant(word, own, command->n_options, meant);
+    free(own);
     return sg_error_set(err, SG_USAGE, "unknown option '%s'%s; usage: %s (--help lists the options)", word, meant,
                         command->usage);
 }
@@ -57,7 +64,9 @@ static sg_status take_rest(sg_arguments *a, const sg_arguments_command *command,
             if (a->n_settings == SG_ARGUMENTS_MAX_SETTINGS)
                 return sg_error_set(err, SG_USAGE, "more than %u KEY=VALUE", SG_ARGUMENTS_MAX_SETTINGS);
             a->settings[a->n_settings++] = word;
-        } else if (a->flags.path != NULL)
+        } else if (command->takes_settings && sg_config_option_find(word) != NULL)
+            return sg_error_set(err, SG_USAGE, "found '%s', wanted KEY=VALUE, such as %s=VALUE", word, word);
+        else if (a->flags.path != NULL)
             return sg_error_set(err, SG_USAGE, "one cluster file is enough%s: found '%s' and '%s'",
                                 command->takes_settings ? " beside KEY=VALUE" : "", a->flags.path, word);
         else

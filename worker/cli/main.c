@@ -4,6 +4,7 @@
 
 #include "common/descriptors.h"
 #include "common/memory_limit.h"
+#include "common/nearest.h"
 #include "common/signals.h"
 #include "common/status.h"
 #include "kernels/kernel.h"
@@ -44,7 +45,13 @@ static int call(const char *name, int argc, char **argv)
 
 static int fail_unknown(const char *name)
 {
-    fprintf(stderr, "shardgrad: unknown command '%s'; the commands are", name);
+    sg_nearest nearest = {.word = name};
+    for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
+        sg_nearest_try(&nearest, commands[i].name);
+    fprintf(stderr, "shardgrad: unknown command '%s'", name);
+    if (nearest.best != NULL)
+        fprintf(stderr, " (did you mean %s?)", nearest.best);
+    fprintf(stderr, "; the commands are");
     for (size_t i = 0; i < SG_ARRAY_LEN(commands); i++)
         fprintf(stderr, "%s %s", i > 0 ? "," : "", commands[i].name);
     fprintf(stderr, "\n");

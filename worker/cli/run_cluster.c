@@ -303,6 +303,13 @@ static bool is_finishing(const Shardgrad__V1__StatusResponse *response)
            response->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RESTORING;
 }
 
+static const char *what_is_not_done(const Shardgrad__V1__StatusResponse *response)
+{
+    if (response->waiting_for[0] != '\0')
+        return response->waiting_for;
+    return response->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING ? "it is made now" : "the ps recover";
+}
+
 /* After the last worker: ps that make the last checkpoint, or recover for it, are not told to stop, however long that
  * takes. */
 static void look_at_the_end(cluster *c, const Shardgrad__V1__StatusResponse *response)
@@ -316,7 +323,7 @@ static void look_at_the_end(cluster *c, const Shardgrad__V1__StatusResponse *res
         return;
     c->told_ms = now_ms;
     sg_progress_print(&c->run->progress, "shardgrad: the workers are done, the last checkpoint is not: %s",
-                      response->waiting_for[0] != '\0' ? response->waiting_for : "the ps recover");
+                      what_is_not_done(response));
 }
 
 static void ask(uv_work_t *work)

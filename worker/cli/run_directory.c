@@ -167,18 +167,13 @@ bool sg_run_directory_describe(const char *run_dir, char *out, size_t out_bytes)
     return true;
 }
 
-/* Over how many steps of worker 0 the loss is the mean. Where each worker goes its own way, `steps` are those of all.
- */
+/* Over how many steps the loss is the mean. */
 static void describe_mean(const sg_summary *s, const char *loss, char *out, size_t out_bytes)
 {
-    const bool all_step = s->workers <= 1 || strcmp(s->mode, "sync") == 0;
-    const uint64_t n = s->steps < SG_SUMMARY_LOSSES ? s->steps : SG_SUMMARY_LOSSES;
-    if (!all_step)
-        snprintf(out, out_bytes, "%s (worker 0's mean over its last steps, at most %" PRIu64 ")", loss, n);
-    else if (n == 1)
+    if (s->loss_steps == 1)
         snprintf(out, out_bytes, "%s (worker 0's, of its only step)", loss);
     else
-        snprintf(out, out_bytes, "%s (worker 0's mean over its last %" PRIu64 " steps)", loss, n);
+        snprintf(out, out_bytes, "%s (worker 0's mean over its last %" PRIu64 " steps)", loss, s->loss_steps);
 }
 
 /* The loss in words. */

@@ -21,13 +21,14 @@ static char *summary_path(const char *run_dir)
 
 static json_t *to_json(const sg_summary *s)
 {
-    json_t *root = json_pack(
-        "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:[], s:I, s:b, s:s, s:s, s:s}", "mode", s->mode, "ps",
-        (json_int_t)s->ps, "workers", (json_int_t)s->workers, "steps", (json_int_t)s->steps, "seconds",
-        real_or_null(s->seconds), "examples_per_second", real_or_null(s->examples_per_second), "final_train_loss",
-        real_or_null(s->final_train_loss), "test_accuracy", real_or_null(s->test_accuracy), "evaluations",
-        "non_finite_steps", (json_int_t)s->non_finite_steps, "diverged", s->diverged, "parameters_sha256",
-        s->parameters_sha256, "initial_parameters_sha256", s->initial_parameters_sha256, "version", s->version);
+    json_t *root =
+        json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:[], s:I, s:b, s:s, s:s, s:s}", "mode", s->mode, "ps",
+                  (json_int_t)s->ps, "workers", (json_int_t)s->workers, "steps", (json_int_t)s->steps, "seconds",
+                  real_or_null(s->seconds), "examples_per_second", real_or_null(s->examples_per_second),
+                  "final_train_loss", real_or_null(s->final_train_loss), "loss_steps", (json_int_t)s->loss_steps,
+                  "test_accuracy", real_or_null(s->test_accuracy), "evaluations", "non_finite_steps",
+                  (json_int_t)s->non_finite_steps, "diverged", s->diverged, "parameters_sha256", s->parameters_sha256,
+                  "initial_parameters_sha256", s->initial_parameters_sha256, "version", s->version);
     SG_ASSERT(root != NULL);
     return root;
 }
@@ -75,19 +76,21 @@ static void copy_text(const char *from, char *to, size_t to_bytes)
 static sg_status take_apart(json_t *root, const char *path, sg_summary *s, sg_error *err)
 {
     const char *mode, *hash, *initial_hash, *version;
-    json_int_t ps, workers, steps, non_finite_steps;
+    json_int_t ps, workers, steps, loss_steps, non_finite_steps;
     int diverged;
     json_t *seconds, *speed, *loss, *accuracy;
     json_error_t fault;
-    if (json_unpack_ex(root, &fault, 0, "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:b, s:s, s:s, s:s}", "mode",
-                       &mode, "ps", &ps, "workers", &workers, "steps", &steps, "seconds", &seconds,
-                       "examples_per_second", &speed, "final_train_loss", &loss, "test_accuracy", &accuracy,
-                       "non_finite_steps", &non_finite_steps, "diverged", &diverged, "parameters_sha256", &hash,
-                       "initial_parameters_sha256", &initial_hash, "version", &version) != 0)
+    if (json_unpack_ex(root, &fault, 0, "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:I, s:b, s:s, s:s, s:s}",
+                       "mode", &mode, "ps", &ps, "workers", &workers, "steps", &steps, "seconds", &seconds,
+                       "examples_per_second", &speed, "final_train_loss", &loss, "loss_steps", &loss_steps,
+                       "test_accuracy", &accuracy, "non_finite_steps", &non_finite_steps, "diverged", &diverged,
+                       "parameters_sha256", &hash, "initial_parameters_sha256", &initial_hash, "version",
+                       &version) != 0)
         return sg_error_set(err, SG_DATA, "%s: %s; it is not a summary of this version", path, fault.text);
     s->ps = (uint64_t)ps;
     s->workers = (uint64_t)workers;
     s->steps = (uint64_t)steps;
+    s->loss_steps = (uint64_t)loss_steps;
     s->non_finite_steps = (uint64_t)non_finite_steps;
     s->diverged = diverged != 0;
     s->seconds = json_number_value(seconds);
@@ -198,6 +201,7 @@ bool sg_summary_is_of_no_step(const sg_summary *s)
 void sg_summary_conclude(sg_summary *s, const sg_workload *workload, const sg_summary_losses *losses)
 {
     s->final_train_loss = sg_summary_losses_mean(losses);
+    s->loss_steps = losses->n < SG_SUMMARY_LOSSES ? losses->n : SG_SUMMARY_LOSSES;
     s->diverged = (any_examples(losses) && !isfinite(s->final_train_loss)) || !sg_workload_is_finite(workload);
     sg_workload_hash(workload, s->parameters_sha256);
 }

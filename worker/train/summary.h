@@ -11,6 +11,7 @@ typedef struct sg_summary {
     uint64_t ps, workers, steps;
     double seconds, examples_per_second;
     double final_train_loss; /* NaN (null in the file): no step was made, or one of those that count was not finite */
+    uint64_t loss_steps;     /* of worker 0, that it is the mean over: at most SG_SUMMARY_LOSSES */
     double test_accuracy;
     uint64_t non_finite_steps; /* whose gradients worker 0 left out, since they were not finite */
     bool diverged;             /* the final loss or the final values are not finite */
