@@ -169,7 +169,7 @@ int sg_export_main(int argc, char **argv)
     export_options o = {0};
     const sg_arguments_option options[] = {
         {"--out", "PATH", "the safetensors file to write", NULL, &o.out},
-        {"--step", "N", "the checkpoint of iteration N; without it the newest that can be used", NULL, &o.step},
+        {"--step", "N", "the checkpoint of iteration N; without it the newest that is complete", NULL, &o.step},
         {"--list", "", "write which checkpoints there are, and no file", &o.list, NULL},
         {"--verify", "", "the same, and read all of them: is every value what was written?", &o.verify, NULL},
         {"--dir", "DIR", "folder of the checkpoints, where there is no cluster file", NULL, &o.dir},
