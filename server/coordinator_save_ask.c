@@ -79,7 +79,7 @@ static const sg_coordinator_save_result *find_result(const sg_coordinator_save *
     return result->number == call->save ? result : NULL;
 }
 
-/* It is decided what the call gets. At the end of the job that is the last one, if it was made. */
+/* It is decided what the call gets: the checkpoint that it waited for has come to an end. */
 static bool is_decided(const sg_coordinator *c, const sg_coordinator_parked *call)
 {
     const sg_coordinator_save *save = &c->save;
@@ -95,10 +95,11 @@ bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *
     const bool gets_newest = call->save == 0 || (!decided && c->over && sg_coordinator_save_is_up_to_date(c));
     if (!decided && !c->over)
         return false;
-    const sg_coordinator_save_result newest = {.iteration = save->iteration}, *result = gets_newest ? &newest
-                                                                                        : decided
-                                                                                            ? find_result(save, call)
-                                                                                            : NULL;
+    const sg_coordinator_save_result newest = {.iteration = save->iteration}, *result = NULL;
+    if (gets_newest)
+        result = &newest;
+    else if (decided)
+        result = find_result(save, call);
     Shardgrad__V1__SaveResponse response = SHARDGRAD__V1__SAVE_RESPONSE__INIT;
     response.generation = c->generation;
     if (result == NULL && c->over) {

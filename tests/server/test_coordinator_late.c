@@ -99,6 +99,26 @@ Test(coordinator_late, who_gives_up_is_excused_counts_what_it_missed_and_joins_w
     rig_deinit(&r);
 }
 
+/* All have a ticket of step 3, and 0 to 2 are finished. */
+static void begin_step_3(void)
+{
+    begin_with("checkpoint.dir=/c");
+    for (uint64_t step = 1; step <= 3; step++) {
+        for (uint32_t i = 0; i < 3; i++)
+            rig_granted(ask(i, step));
+    }
+}
+
+/* All leave, the others without having begun step 3, and this is the last checkpoint. */
+static void end_with(uint64_t iteration)
+{
+    rig_leave_begun(&r, life_of(2), UINT64_MAX, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
+    rig_complete(&r, iteration);
+    rig_deinit(&r);
+}
+
 /* The step after the last was opened with it as a member, but it never had a ticket for it. */
 Test(coordinator_late, a_step_that_the_late_one_had_no_ticket_for_is_not_in_the_last_checkpoint)
 {
@@ -108,61 +128,33 @@ Test(coordinator_late, a_step_that_the_late_one_had_no_ticket_for_is_not_in_the_
         rig_granted(ask(1, step));
     }
     hello_late(2);
-    rig_leave_begun(&r, life_of(2), UINT64_MAX, 0);
-    for (uint32_t i = 0; i < 2; i++)
-        cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
-    rig_complete(&r, 3);
-    rig_deinit(&r);
+    end_with(3);
 }
 
 /* It asked for its ticket ahead, and was told that it was late before it pushed anything of it. */
 Test(coordinator_late, a_step_that_the_late_one_says_it_did_not_begin_is_not_in_the_last_checkpoint)
 {
-    begin_with("checkpoint.dir=/c");
-    for (uint64_t step = 1; step <= 3; step++) {
-        for (uint32_t i = 0; i < 3; i++)
-            rig_granted(ask(i, step));
-    }
+    begin_step_3();
     hello_late_begun(2, 3);
-    rig_leave_begun(&r, life_of(2), UINT64_MAX, 0);
-    for (uint32_t i = 0; i < 2; i++)
-        cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
-    rig_complete(&r, 3);
-    rig_deinit(&r);
+    end_with(3);
 }
 
 Test(coordinator_late, a_step_that_only_the_late_one_began_is_in_the_last_checkpoint)
 {
-    begin_with("checkpoint.dir=/c");
-    for (uint64_t step = 1; step <= 3; step++) {
-        for (uint32_t i = 0; i < 3; i++)
-            rig_granted(ask(i, step));
-    }
+    begin_step_3();
     hello_late_begun(2, 4);
-    rig_leave_begun(&r, life_of(2), UINT64_MAX, 0);
-    for (uint32_t i = 0; i < 2; i++)
-        cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
-    rig_complete(&r, 4);
-    rig_deinit(&r);
+    end_with(4);
 }
 
 Test(coordinator_late, it_says_no_more_than_its_tickets_allow)
 {
-    begin_with("checkpoint.dir=/c");
-    for (uint64_t step = 1; step <= 3; step++) {
-        for (uint32_t i = 0; i < 3; i++)
-            rig_granted(ask(i, step));
-    }
+    begin_step_3();
     Shardgrad__V1__GroupProgress progress = SHARDGRAD__V1__GROUP_PROGRESS__INIT;
     progress.begun_presence_case = SHARDGRAD__V1__GROUP_PROGRESS__BEGUN_PRESENCE_BEGUN;
     progress.begun = 3;
     progress.pushed = UINT64_MAX;
     hello_late_with(2, &progress);
-    rig_leave_begun(&r, life_of(2), UINT64_MAX, 0);
-    for (uint32_t i = 0; i < 2; i++)
-        cr_assert_eq(rig_leave_begun(&r, workers[i], 3, 3)->status, SG_OK);
-    rig_complete(&r, 4);
-    rig_deinit(&r);
+    end_with(4);
 }
 
 Test(coordinator_late, in_async_nobody_is_late)

@@ -564,17 +564,24 @@ Test(coordinator_restore, steps_tell_a_cut_of_iteration_0_from_the_checkpoint_of
     rig_deinit(&r);
 }
 
+/* The coordinator finds a set in which something was set before. */
+static void start_with_change(rig *r, sg_checkpoint_manifest *manifest, sg_checkpoint_change *change)
+{
+    rig_init(r, two_ps);
+    *manifest = a_manifest(r);
+    manifest->changes = change;
+    manifest->n_changes = 1;
+    sg_coordinator_destroy(r->coordinator);
+    r->newest = manifest;
+    r->coordinator = sg_coordinator_create(r->config);
+}
+
 Test(coordinator_restore, a_change_that_does_not_fit_the_cluster_file_of_now_ends_the_job_naming_it)
 {
     rig r;
     sg_checkpoint_change change = {.key = (char *)"update.momentum", .value = (char *)"7"};
-    rig_init(&r, two_ps);
-    sg_checkpoint_manifest manifest = a_manifest(&r);
-    manifest.changes = &change;
-    manifest.n_changes = 1;
-    sg_coordinator_destroy(r.coordinator);
-    r.newest = &manifest;
-    r.coordinator = sg_coordinator_create(r.config);
+    sg_checkpoint_manifest manifest;
+    start_with_change(&r, &manifest, &change);
     rig_register(&r, 0);
     rig_failed(rig_hello(&r, 0, 7), SG_CONFIG, "update.momentum");
     rig_deinit(&r);
@@ -584,13 +591,8 @@ Test(coordinator_restore, what_was_set_before_is_the_answer_to_no_request)
 {
     rig r;
     sg_checkpoint_change change = {.key = (char *)"update.learning_rate", .value = (char *)"0.125"};
-    rig_init(&r, two_ps);
-    sg_checkpoint_manifest manifest = a_manifest(&r);
-    manifest.changes = &change;
-    manifest.n_changes = 1;
-    sg_coordinator_destroy(r.coordinator);
-    r.newest = &manifest;
-    r.coordinator = sg_coordinator_create(r.config);
+    sg_checkpoint_manifest manifest;
+    start_with_change(&r, &manifest, &change);
     rig_register_all(&r);
     rig_register_all(&r);
     rig_failed(rig_set(&r, 0, "update.learning_rate", "0.5"), SG_INVALID, "request 0");
