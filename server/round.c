@@ -241,6 +241,12 @@ bool sg_round_missing(const sg_round *round, sg_workers *missing)
     return !is_complete(open);
 }
 
+bool sg_round_holds_up(const sg_round *round, sg_workers *missing)
+{
+    const sg_round_open *open = round->async ? NULL : find_open(round, round->step);
+    return open && open->n_contributed > 0 && sg_round_missing(round, missing);
+}
+
 uint64_t sg_round_lacks(const sg_round *round, uint32_t worker)
 {
     uint64_t next = count_of(round, worker).next, collects = round->step + round->closing;

@@ -101,5 +101,7 @@ uint64_t sg_round_staleness(const sg_round *round, uint32_t worker);
 
 /* Members that the collecting round waits for; false if nobody is known to be waited for. */
 bool sg_round_missing(const sg_round *round, sg_workers *missing);
+/* The same, where somebody contributed: before that, though some may be excused, nobody is held up. */
+bool sg_round_holds_up(const sg_round *round, sg_workers *missing);
 
 #endif

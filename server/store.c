@@ -273,7 +273,7 @@ static void report_steps(sg_store *store, Shardgrad__V1__PsReport *report)
         sg_workers missing;
         pthread_mutex_lock(&slice->mutex);
         uint64_t step = slice->round.step;
-        bool waits = sg_round_missing(&slice->round, &missing);
+        bool waits = sg_round_holds_up(&slice->round, &missing);
         pthread_mutex_unlock(&slice->mutex);
         if (!any || step < report->min_step || (step == report->min_step && report->waiting_for.len == 0)) {
             report->min_step = step;

@@ -59,7 +59,7 @@ void sg_store_describe_wait(sg_store *store, sg_store_slice *slice, uint64_t wan
         snprintf(out, out_bytes, "waiting for the first push, group %" PRIu32 ", step %" PRIu64, slice->group, step);
 }
 
-/* The round that has been open for the longest; NULL if none is. */
+/* The round that has held up somebody for the longest; NULL if none does. */
 static sg_store_slice *find_oldest(sg_store *store, uint64_t *opened_ms)
 {
     sg_store_slice *oldest = NULL;
@@ -67,7 +67,7 @@ static sg_store_slice *find_oldest(sg_store *store, uint64_t *opened_ms)
         sg_store_slice *slice = &store->slices[i];
         sg_workers missing;
         pthread_mutex_lock(&slice->mutex);
-        bool waits = slice->newest && (slice->between.exchange != 0 || sg_round_missing(&slice->round, &missing));
+        bool waits = slice->newest && (slice->between.exchange != 0 || sg_round_holds_up(&slice->round, &missing));
         uint64_t opened = slice->opened_ms;
         pthread_mutex_unlock(&slice->mutex);
         if (waits && (!oldest || opened < *opened_ms)) {

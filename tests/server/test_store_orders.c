@@ -165,6 +165,15 @@ static void count_lines(void *user, sg_log_level level, const char *event, const
         ++*(int *)user;
 }
 
+/* Ticks for so many seconds. */
+static void pass(fixture *f, int seconds)
+{
+    for (int second = 0; second < seconds; second++) {
+        sg_store_tick(f->store, f->now_ms);
+        f->now_ms += 1000;
+    }
+}
+
 Test(store_orders, who_is_waited_for_long_is_logged_at_growing_intervals)
 {
     fixture f;
@@ -175,10 +184,34 @@ Test(store_orders, who_is_waited_for_long_is_logged_at_growing_intervals)
     fixture_init(&f, &options);
     fixture_start(&f, weight_small, 1, 2, 0.0f);
     fixture_push_ok(&f, 0, 0, 0x3, weight_ones, 4);
-    for (int second = 0; second < 45; second++) {
-        sg_store_tick(f.store, f.now_ms);
-        f.now_ms += 1000;
-    }
+    pass(&f, 45);
     cr_assert_eq(n_lines, 3, "after 10, 20 and 40 s; got %d lines", n_lines);
+    fixture_stop(&f);
+}
+
+/* At the end of a job the first that leaves is excused from a step that nobody will push. */
+Test(store_orders, nobody_is_waited_for_in_a_step_that_others_are_excused_from_and_nobody_pushed_to)
+{
+    fixture f;
+    int n_lines = 0;
+    sg_log log = {.fn = count_lines, .user = &n_lines, .min_level = SG_LOG_INFO};
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
+    options.log = &log;
+    fixture_init(&f, &options);
+    fixture_start(&f, weight_small, 1, 3, 0.0f);
+    const uint64_t step = 0;
+    fixture_excuse(&f, 0, FIXTURE_INCARNATION(1), &step, 1, 0x7);
+    pass(&f, 25);
+    cr_assert_eq(n_lines, 0, "got %d lines", n_lines);
+    Shardgrad__V1__PsReport report;
+    sg_store_report(f.store, &report);
+    cr_assert_eq(report.waiting_for.len, 0);
+    sg_store_report_deinit(&report);
+    fixture_push_ok(&f, 2, 0, 0x7, weight_ones, 4); /* now it is */
+    pass(&f, 15);
+    cr_assert_eq(n_lines, 1, "got %d lines", n_lines);
+    sg_store_report(f.store, &report);
+    cr_assert_eq(report.waiting_for.data[0], 0x2);
+    sg_store_report_deinit(&report);
     fixture_stop(&f);
 }
