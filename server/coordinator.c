@@ -1,7 +1,9 @@
 /* server/coordinator.c - the coordinator's public calls: check who calls, hand on, settle. */
 #include <stdlib.h>
 
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 /* --- life ------------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* server/coordinator_actions.c - what the coordinator wants done, as a queue; and the calls that wait. */
 #include <stdlib.h>
 
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
 
 /* A worker has a few calls under way; what is above this comes from someone who floods. */

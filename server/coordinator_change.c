@@ -8,7 +8,9 @@
 
 #include "common/asked.h"
 #include "kernels/update.h"
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 /* Sync: so far behind, a group is on its way: of the other one the step of the same iteration, the next and the one
  * after that may have been handed out. One that is farther behind is stepped when its trainer likes. */

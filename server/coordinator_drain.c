@@ -1,6 +1,8 @@
 /* server/coordinator_drain.c - before the job ends, or stops as it was told to: no step is begun any more, and a last
  * checkpoint is made of all that was trained. */
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 bool sg_coordinator_is_at_work(const sg_coordinator *c)
 {

@@ -5,7 +5,9 @@
  * started that is the beginning: workers declare again. */
 #include <stdlib.h>
 
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 #define GENERATION_SHIFT 32u   /* of an incarnation */
 #define COME_AGAIN_MS    1000u /* pause of a client that asks in vain */

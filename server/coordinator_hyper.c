@@ -4,7 +4,9 @@
  * steps. */
 #include <stdlib.h>
 
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 #define MAX_VALUE_BYTES 64u /* of what is set: numbers, and names of modes and rules */
 

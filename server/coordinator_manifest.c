@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 #include "server/declared.h"
 
 /* Points into the declaration. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 /* Incarnations count from (life & START_MASK) << START_SHIFT: 19 random bits, and 2^31 lives below the generation. */
 #define START_MASK  UINT64_C(0x7ffff)

@@ -3,6 +3,7 @@
  * Sync knows it by the steps that were pushed. Async tickets are handed out ahead, beyond the last step too, and nobody
  * says when something of one is pushed: it is known of those that are finished, and possible of all others. */
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 /* Tickets of which something may have been counted; `surely`: all. One that is not there was fenced, and cuts are
  * ordered after that: what it began to push is in the next one, or never comes. One that rests has finished, as a rule;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 #define BACKOFF_MIN_MS 50u
 #define BACKOFF_MAX_MS 1000u

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 /* Errors: MISMATCH, CONFIG, INVALID. */
 static sg_status check(const sg_coordinator *c, const Shardgrad__V1__RegisterRequest *request, sg_error *err)

@@ -1,5 +1,6 @@
 /* server/coordinator_reports.c - what the ps report of their parts of the checkpoint that was cut. */
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 void sg_coordinator_reports_take(sg_coordinator *c, uint32_t index, const Shardgrad__V1__SaveReport *report)
 {

@@ -5,6 +5,8 @@
  * carries it; once every group has one, or will have none, every ps is ordered to keep what is before those steps.
  * Async: every ps keeps what it has. Each reports with its registration when its part is written; then the manifest is,
  * which makes the checkpoint complete. One at a time: the next mark is set when the last one has come to its end. */
+#include "server/coordinator_save.h"
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
 
 /* A group of which no step came by when another is so many iterations beyond the mark gets none: it is seldom stepped,

@@ -1,6 +1,8 @@
 /* server/coordinator_save_ask.c - who asks for a checkpoint: which one it gets, and its answer; and what people are
  * told of those under way. */
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 static bool may_save(const sg_coordinator *c)
 {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 static uint64_t age_ms(const sg_coordinator *c, uint64_t heard_ms)
 {

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 
 #include "common/schedule.h"
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 #define KEPT_ITERATIONS 64u /* without a step that refers to them */
 

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 
 #include "common/schedule.h"
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 /* Iterations beyond are refused, so that counting on from one never overflows. */
 #define MAX_ITERATION (UINT64_MAX / 2)

@@ -1,5 +1,7 @@
 /* server/coordinator_waits.c - for whom the job waits, and each call. */
+#include "server/coordinator_change.h"
 #include "server/coordinator_internal.h"
+#include "server/coordinator_save.h"
 
 static const char *missing_ps(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES])
 {
