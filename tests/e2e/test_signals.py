@@ -253,6 +253,24 @@ def a_ps_that_is_told_to_stop_before_anybody_knew_it_ends_the_run(case):
     check(not any(alive(pid) for pid in pids), "nothing is left behind")
 
 
+@test
+def ctrl_c_after_a_failure_does_not_hide_it(case):
+    config = case.config(workers=2, train__steps=FOR_EVER, shutdown_grace_ms="60000")
+    run = case.start("shardgrad", "run", config)
+    pids = case.watch_children(run, 3)
+    run.wait_for(r"epoch .* step [1-9]")
+    deaf, victim = child(pids, "shardgrad-worker", 0), child(pids, "shardgrad-worker", 1)
+    os.kill(deaf, signal.SIGSTOP)  # so that the run does not end before Ctrl-C
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: " stopping " in open(f"{case.dir}/run/log/ps-0.log").read(), "the others being told to stop")
+    run.send(signal.SIGINT)
+    run.wait_for("once more")
+    run.send(signal.SIGINT)
+    run.expect(69)
+    contains(run.err, r"shardgrad: worker-1 was ended by signal 9 \(Killed\)", "the run")
+    check(not any(alive(pid) for pid in pids), "nothing is left behind")
+
+
 def run_whose_worker_1_stands_still(case, grace_ms):
     """And the process id of that worker, which was in the middle of its training."""
     for name in "abcdefgh":
@@ -300,3 +318,4 @@ def a_run_whose_worker_0_left_says_that_there_is_no_result(case):
     os.kill(child(pids, "shardgrad-worker", 0), signal.SIGTERM)
     run.expect(69)
     contains(run.err, r"shardgrad: there is no result: worker-0.* ended before the last step", "the run")
+    contains(run.err, r"shardgrad: worker-0 was told to stop \(signal 15\), and has left the job", "the run, before")

@@ -143,7 +143,7 @@ static void on_line(void *user, const char *who, const char *line)
     cluster *c = user;
     char level;
     const char *text = sg_supervisor_log_text(line, &level);
-    if (sg_run_heard_line(&c->heard, who, text))
+    if (sg_run_heard_line(&c->heard, who, text, sg_supervisor_is_stopping(c->supervisor)))
         return;
     /* An error of a ps or of a worker's session with which it ends: its last word says the same. */
     const bool is_end = strncmp(text, "failed status=", strlen("failed status=")) == 0;
@@ -433,7 +433,7 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
     int failure = find_failure(c, start_status, err);
     if (c->heard.unwritten.mode[0] != '\0')
         (void)!sg_run_directory_print(&c->heard.unwritten, c->config->run_dir, NULL); /* what failed is told, and why */
-    if (failure != 0 && c->signal_number == 0) {
+    if (failure != 0) { /* before it was told to stop, if it was */
         fprintf(stderr, "shardgrad: %s (logs: %s/log)\n", err->message, c->config->run_dir);
         return failure;
     }

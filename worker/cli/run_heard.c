@@ -72,6 +72,15 @@ static void hear_coordinator(sg_run_heard *h, const char *text)
     tell_set_again(h);
 }
 
+/* By somebody else than `shardgrad run`: it would not be missed before the job is slow, or has no result. */
+static void hear_worker(const sg_run_heard *h, const char *who, const char *text)
+{
+    static const char stopped[] = "ended status=OK signal=";
+    if (strncmp(text, stopped, strlen(stopped)) == 0)
+        sg_progress_print(h->progress, "shardgrad: %s was told to stop (signal %s), and has left the job", who,
+                          text + strlen(stopped));
+}
+
 /* Whether the line is one; what only begins as one does is told as any other. */
 static bool take_summary(sg_run_heard *h, const char *text)
 {
@@ -83,10 +92,12 @@ static bool take_summary(sg_run_heard *h, const char *text)
     return true;
 }
 
-bool sg_run_heard_line(sg_run_heard *h, const char *who, const char *text)
+bool sg_run_heard_line(sg_run_heard *h, const char *who, const char *text, bool stopping)
 {
     if (strcmp(who, "ps-0") == 0)
         hear_coordinator(h, text);
+    else if (!stopping)
+        hear_worker(h, who, text);
     sg_evaluations_take_line(&h->evaluations, who, text);
     return take_summary(h, text);
 }

@@ -22,9 +22,9 @@ typedef struct sg_run_heard {
 void sg_run_heard_init(sg_run_heard *heard, sg_progress *progress, const sg_config *config);
 void sg_run_heard_deinit(sg_run_heard *heard);
 
-/* The text of a line (without its time, level and role) of "ps-0". True: it was for this program alone, and is not to
- * be shown. */
-bool sg_run_heard_line(sg_run_heard *heard, const char *who, const char *text);
+/* The text of a line (without its time, level and role) of "ps-0". stopping: all processes were told to stop. True: it
+ * was for this program alone, and is not to be shown. */
+bool sg_run_heard_line(sg_run_heard *heard, const char *who, const char *text, bool stopping);
 /* This process was started anew. */
 void sg_run_heard_restart(sg_run_heard *heard, const char *who);
 
