@@ -136,7 +136,10 @@ static bool lose(sg_coordinator *c, uint32_t index, const char *how)
     if (sg_coordinator_drain_give_up(c, why))
         return false;
     if (!sg_coordinator_generation_may_follow(c)) {
-        sg_coordinator_end_fail(c, SG_PEER_LOST, "%s and what it held is lost; start the job again", why);
+        sg_coordinator_end_fail(c, SG_PEER_LOST,
+                                "%s and what it held is lost, for checkpoint.dir is not set: start the job again, with "
+                                "it if it is to go on by itself another time",
+                                why);
         return false;
     }
     await_again(c, index);

@@ -254,7 +254,7 @@ Test(coordinator_restore, a_job_without_a_checkpoint_to_go_on_from_ends_naming_t
     rig_ticket(&r, workers[0], 0, 0, 0);
     rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
     rig_failed(rig_register_as(&r, 1, 555, "host:1"), SG_PEER_LOST, "ps 1 (host:1) was started anew");
-    rig_failed(rig_heartbeat(&r, workers[0]), SG_PEER_LOST, "ps 1 (host:1)");
+    rig_failed(rig_heartbeat(&r, workers[0]), SG_PEER_LOST, "is lost, for checkpoint.dir is not set: start the job again");
     rig_deinit(&r);
 }
 
