@@ -12,7 +12,7 @@ sg_coordinator *sg_coordinator_create(const sg_config *config)
     sg_coordinator *c = sg_xcalloc(1, sizeof *c);
     c->config = config;
     c->generation = 1;
-    c->is_first = true;
+    c->is_first = c->started_anew = true;
     sg_coordinator_settings_init(c);
     sg_coordinator_hyper_init(c);
     STAILQ_INIT(&c->actions);

@@ -139,16 +139,14 @@ bool sg_coordinator_generation_advance(sg_coordinator *c)
 static void await_members(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
 {
     c->awaited = (sg_workers){0};
-    c->awaited_are_unknown = true;
-    for (uint32_t i = 0; i < c->n_workers; i++)
-        c->awaited_are_unknown = c->awaited_are_unknown && c->workers[i].life == 0;
-    if (manifest == NULL || manifest->set.iteration == 0)
+    c->started_anew = c->started_anew && !c->has_returned && !c->has_trained;
+    if (manifest == NULL)
         return;
     for (uint32_t i = 0; i < c->n_workers; i++) {
         if (c->workers[i].member || sg_coordinator_losses_holds(c, i))
             sg_workers_add(&c->awaited, i);
     }
-    if (sg_workers_is_empty(&c->awaited))
+    if (sg_workers_is_empty(&c->awaited) && manifest->set.iteration > 0)
         c->awaited = manifest->members;
 }
 
@@ -346,7 +344,7 @@ void sg_coordinator_generation_recorded(sg_coordinator *c, const sg_coordinator_
 
 bool sg_coordinator_generation_awaits_members(const sg_coordinator *c)
 {
-    const bool is_new_job = c->awaited_are_unknown && !c->has_returned;
+    const bool is_new_job = c->started_anew && !c->has_returned;
     return !sg_workers_is_empty(&c->awaited) && !is_new_job;
 }
 
@@ -378,7 +376,8 @@ bool sg_coordinator_generation_others_may_return(const sg_coordinator *c)
 /* One that was at it and does not come again is lost, as any other would be. */
 static void give_up_awaited(sg_coordinator *c)
 {
-    bool due = !c->started && had_time_to_return(c) && c->config->on_worker_loss != SG_WORKER_LOSS_WAIT;
+    bool due = !c->started && sg_coordinator_generation_awaits_members(c) && had_time_to_return(c) &&
+               c->config->on_worker_loss != SG_WORKER_LOSS_WAIT;
     for (uint32_t i = 0; due && sg_workers_next(&c->awaited, i, &i); i++) {
         if (i < c->n_workers &&
             (sg_coordinator_members_live(&c->workers[i]) || c->workers[i].state == SG_COORDINATOR_WORKER_LEFT))

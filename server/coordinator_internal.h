@@ -146,10 +146,10 @@ void sg_coordinator_generation_first(sg_coordinator *c);
 void sg_coordinator_generation_run(sg_coordinator *c);
 /* Not all of those that were there when ps 0 went have had the time to notice that it is back. */
 bool sg_coordinator_generation_others_may_return(const sg_coordinator *c);
-/* Have all asked for a ticket that the first step waits for? */
 /* The first step waits for those that were at it: not where the job was started anew, perhaps with fewer workers, and
  * none of those who have come was in a generation before. */
 bool sg_coordinator_generation_awaits_members(const sg_coordinator *c);
+/* Have all asked for a ticket that the first step waits for? */
 bool sg_coordinator_generation_all_asked(const sg_coordinator *c);
 
 /* --- coordinator_ps.c ----------------------------------------------------------------------------------------- */
@@ -199,9 +199,9 @@ void sg_coordinator_leases_heartbeat(sg_coordinator *c, void *call);
 void sg_coordinator_leases_report(sg_coordinator *c, sg_coordinator_worker *worker, float loss, uint64_t examples);
 /* This life goes without having heard the answer to its hello: the lease that it would have is over. */
 void sg_coordinator_leases_withdraw(sg_coordinator *c, uint64_t life, void *call);
-/* Steps (async: tickets) of the group that it says it began, as in GroupProgress; at most as many as were granted. */
-uint64_t sg_coordinator_leases_begun(const sg_coordinator_worker *worker, uint32_t group,
-                                     Shardgrad__V1__GroupProgress *const *list, size_t n);
+/* Which of its tickets it says that it began, as it leaves or was late. */
+void sg_coordinator_leases_note_begun(sg_coordinator *c, sg_coordinator_worker *worker,
+                                      Shardgrad__V1__GroupProgress *const *list, size_t n);
 void sg_coordinator_leases_leave(sg_coordinator *c, sg_coordinator_worker *worker,
                                  const Shardgrad__V1__LeaveRequest *request, void *call);
 void sg_coordinator_leases_tick(sg_coordinator *c);

@@ -44,8 +44,9 @@ static sg_status read_progress(const sg_coordinator *c, const sg_coordinator_wor
     return SG_OK;
 }
 
-uint64_t sg_coordinator_leases_begun(const sg_coordinator_worker *worker, uint32_t group,
-                                     Shardgrad__V1__GroupProgress *const *list, size_t n)
+/* How many of its tickets it had begun to push. */
+static uint64_t n_begun(const sg_coordinator_worker *worker, uint32_t group, Shardgrad__V1__GroupProgress *const *list,
+                        size_t n)
 {
     const uint64_t granted = worker->groups[group].granted;
     uint64_t begun = granted;
@@ -58,13 +59,20 @@ uint64_t sg_coordinator_leases_begun(const sg_coordinator_worker *worker, uint32
     return begun < granted ? begun : granted;
 }
 
+void sg_coordinator_leases_note_begun(sg_coordinator *c, sg_coordinator_worker *worker,
+                                      Shardgrad__V1__GroupProgress *const *list, size_t n)
+{
+    for (uint32_t group = 0; worker->groups != NULL && group < c->n_groups; group++)
+        worker->groups[group].unbegun = worker->groups[group].granted - n_begun(worker, group, list, n);
+}
+
 /* For the last checkpoint. One that rested was taken for one that had finished all. */
-static void note_begun(sg_coordinator *c, uint32_t index, const Shardgrad__V1__LeaveRequest *request)
+static void take_begun(sg_coordinator *c, uint32_t index, const Shardgrad__V1__LeaveRequest *request)
 {
     sg_coordinator_worker *worker = &c->workers[index];
+    sg_coordinator_leases_note_begun(c, worker, request->progress, request->n_progress);
     for (uint32_t group = 0; worker->groups != NULL && group < c->n_groups; group++) {
-        uint64_t begun = sg_coordinator_leases_begun(worker, group, request->progress, request->n_progress);
-        worker->groups[group].unbegun = worker->groups[group].granted - begun;
+        const uint64_t begun = worker->groups[group].granted - worker->groups[group].unbegun;
         if (worker->resting && begun > worker->groups[group].finished)
             worker->in_cut = worker->in_newest = 0;
         sg_coordinator_steps_begun(c, group, index, begun);
@@ -81,7 +89,7 @@ void sg_coordinator_leases_leave(sg_coordinator *c, sg_coordinator_worker *worke
         return;
     }
     uint32_t index = sg_coordinator_index(c, worker);
-    note_begun(c, index, request);
+    take_begun(c, index, request);
     for (size_t i = 0; worker->groups != NULL && i < request->n_progress; i++) {
         const Shardgrad__V1__GroupProgress *progress = request->progress[i];
         if (worker->groups[progress->group].finished >= progress->pushed)

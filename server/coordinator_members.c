@@ -193,10 +193,7 @@ static uint64_t n_missed(const sg_coordinator *c, const sg_coordinator_worker *w
 static void fall_behind(sg_coordinator *c, uint32_t index, const Shardgrad__V1__HelloRequest *request)
 {
     sg_coordinator_worker *worker = &c->workers[index];
-    for (uint32_t group = 0; worker->groups != NULL && group < c->n_groups; group++) {
-        uint64_t begun = sg_coordinator_leases_begun(worker, group, request->progress, request->n_progress);
-        worker->groups[group].unbegun = worker->groups[group].granted - begun;
-    }
+    sg_coordinator_leases_note_begun(c, worker, request->progress, request->n_progress);
     uint64_t missed = n_missed(c, worker);
     worker->late += missed;
     sg_coordinator_log(c, SG_LOG_INFO, "late", "worker=%" PRIu32 " steps=%" PRIu64 " in_all=%" PRIu64, index, missed,

@@ -62,8 +62,8 @@ void sg_coordinator_news_note_complete(sg_coordinator *c)
  */
 static bool gave_back(const sg_coordinator *c, const sg_coordinator_worker *worker, uint32_t group, uint64_t step)
 {
-    if (worker->state != SG_COORDINATOR_WORKER_LEFT || worker->incarnation >> 32 != c->generation ||
-        worker->groups == NULL)
+    if (worker->state != SG_COORDINATOR_WORKER_LEFT ||
+        sg_coordinator_generation_of(worker->incarnation) != c->generation || worker->groups == NULL)
         return false;
     const sg_coordinator_progress *progress = &worker->groups[group];
     return (progress->unbegun > 0 && progress->step == step) || (progress->unbegun > 1 && progress->before == step);
@@ -93,7 +93,7 @@ static bool are_counted(const sg_coordinator *c)
     for (uint32_t i = 0; i < c->n_workers; i++) {
         const sg_coordinator_progress *groups = c->workers[i].groups;
         for (uint32_t group = 0; groups != NULL && group < c->n_groups; group++) {
-            if (c->workers[i].incarnation >> 32 == c->generation && groups[group].granted > 0 &&
+            if (sg_coordinator_generation_of(c->workers[i].incarnation) == c->generation && groups[group].granted > 0 &&
                 groups[group].iteration != iteration_of(c, group, groups[group].step))
                 return false;
         }

@@ -233,6 +233,37 @@ void sg_coordinator_orders_tick(sg_coordinator *c)
     }
 }
 
+/* The head is sent again, after longer and longer pauses but where the ps is at it. */
+static void put_off(const sg_coordinator *c, sg_coordinator_ps *ps, sg_status status)
+{
+    ps->retry_ms = c->now_ms + ps->backoff_ms;
+    if (status != SG_NOT_READY)
+        ps->backoff_ms = ps->backoff_ms * 2 < BACKOFF_MAX_MS ? ps->backoff_ms * 2 : BACKOFF_MAX_MS;
+}
+
+static void go_on(sg_coordinator_ps *ps)
+{
+    pop(ps);
+    ps->sequence++;
+    ps->sent_once = false;
+    ps->retry_ms = 0;
+    ps->backoff_ms = BACKOFF_MIN_MS;
+}
+
+static void refused(sg_coordinator *c, uint32_t index, int order, sg_status status, const char *message)
+{
+    char name[SG_COORDINATOR_TEXT_BYTES];
+    const bool is_load = order == SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD;
+    if (order == SHARDGRAD__V1__ORDER_REQUEST__ORDER_SEAL && status == SG_NOT_FOUND)
+        sg_coordinator_init_seal_refused(c, index, message);
+    else if (order == SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT)
+        sg_coordinator_reports_refused(c, index, status, message);
+    else if (!is_load || status != SG_DATA || !sg_coordinator_generation_damaged(c, index, message))
+        sg_coordinator_end_fail(c, is_load || status == SG_EXHAUSTED ? status : SG_INTERNAL,
+                                "%s refused an order of the coordinator (%s): %s",
+                                sg_coordinator_ps_name(c, index, name), sg_status_name(status), message);
+}
+
 void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t life, sg_status status,
                                   const char *message, const Shardgrad__V1__OrderResponse *response)
 {
@@ -242,34 +273,16 @@ void sg_coordinator_orders_result(sg_coordinator *c, uint32_t index, uint64_t li
     ps->under_way = false;
     note_reached(c, ps, status, message);
     if (is_worth_repeating(c, status)) {
-        ps->retry_ms = c->now_ms + ps->backoff_ms;
-        if (status == SG_NOT_READY)
-            return; /* it is at it */
-        ps->backoff_ms = ps->backoff_ms * 2 < BACKOFF_MAX_MS ? ps->backoff_ms * 2 : BACKOFF_MAX_MS;
+        put_off(c, ps, status);
         return;
     }
-    const ProtobufCMessage *body = STAILQ_FIRST(&ps->orders)->body;
-    bool is_seal = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_SEAL;
-    bool has_passed = STAILQ_FIRST(&ps->orders)->generation != c->generation;
-    bool is_cut = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
-    bool is_load = case_of(body) == SHARDGRAD__V1__ORDER_REQUEST__ORDER_LOAD;
+    const sg_coordinator_order_item *item = STAILQ_FIRST(&ps->orders);
+    const int order = (int)case_of(item->body);
+    const bool has_passed = item->generation != c->generation;
     /* Once the job is over a ps may have ended in its own way: all that counts is that it no longer waits. */
     if ((status == SG_OK && !has_passed) || c->over)
-        acknowledged(c, ps, body, response);
-    pop(ps);
-    ps->sequence++;
-    ps->sent_once = false;
-    ps->retry_ms = 0;
-    ps->backoff_ms = BACKOFF_MIN_MS;
-    if (status == SG_OK || has_passed || c->over)
-        return;
-    char name[SG_COORDINATOR_TEXT_BYTES];
-    if (is_seal && status == SG_NOT_FOUND)
-        sg_coordinator_init_seal_refused(c, index, message);
-    else if (is_cut)
-        sg_coordinator_reports_refused(c, index, status, message);
-    else if (!is_load || status != SG_DATA || !sg_coordinator_generation_damaged(c, index, message))
-        sg_coordinator_end_fail(c, is_load || status == SG_EXHAUSTED ? status : SG_INTERNAL,
-                                "%s refused an order of the coordinator (%s): %s",
-                                sg_coordinator_ps_name(c, index, name), sg_status_name(status), message);
+        acknowledged(c, ps, item->body, response);
+    go_on(ps);
+    if (status != SG_OK && !has_passed && !c->over)
+        refused(c, index, order, status, message);
 }

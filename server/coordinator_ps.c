@@ -229,6 +229,7 @@ void sg_coordinator_ps_register(sg_coordinator *c, const Shardgrad__V1__Register
     if (ps->state == SG_COORDINATOR_PS_WAITING) {
         ps->state = SG_COORDINATOR_PS_UP;
         ps->missed = false;
+        ps->unreached[0] = '\0'; /* it was silent: whether it can be reached is seen now */
         sg_coordinator_generation_order(c, request->ps);
         sg_coordinator_generation_ready(c);
     }

@@ -190,12 +190,19 @@ void sg_coordinator_save_hurry(sg_coordinator *c)
     c->save.urgent = true;
 }
 
-/* iteration: of the checkpoint that has what was asked for. */
-static void note_result(sg_coordinator *c, uint64_t iteration, sg_status status, const char *message)
+sg_checkpoint_set sg_coordinator_save_newest(const sg_coordinator *c)
+{
+    const uint64_t own = c->save.newest.set.generation;
+    return (sg_checkpoint_set){.iteration = c->save.iteration,
+                               .generation = own != 0 ? own : c->save.current.generation};
+}
+
+/* set: that has what was asked for. */
+static void note_result(sg_coordinator *c, sg_checkpoint_set set, sg_status status, const char *message)
 {
     sg_coordinator_save *save = &c->save;
     sg_coordinator_save_result *result = &save->results[save->number % SG_COORDINATOR_SAVE_RESULTS];
-    *result = (sg_coordinator_save_result){.number = save->number, .status = status, .iteration = iteration};
+    *result = (sg_coordinator_save_result){.number = save->number, .status = status, .set = set};
     snprintf(result->message, sizeof result->message, "%s", message);
     for (size_t i = 0; i < SG_COORDINATOR_SAVE_ASKS; i++) {
         if (save->asks[i].number == save->number)
@@ -218,7 +225,7 @@ static bool begin_next(sg_coordinator *c)
             begin(c, sg_coordinator_save_end_iteration(c), true);
         } else if (asked) { /* while another was being made: the newest that is complete has all that there is */
             save->number++;
-            note_result(c, save->iteration, SG_OK, "");
+            note_result(c, sg_coordinator_save_newest(c), SG_OK, "");
         }
         return wanted || asked;
     }
@@ -314,7 +321,7 @@ static bool cut(sg_coordinator *c)
         save->n_known = 0;
     }
     if (save->n_known == 0 && nobody_goes_on(c) && sg_coordinator_save_is_up_to_date(c)) {
-        note_result(c, save->iteration, SG_OK, ""); /* whoever asked for it has it */
+        note_result(c, sg_coordinator_save_newest(c), SG_OK, ""); /* whoever asked for it has it */
         return true;
     }
     if (save->n_known == 0 && nobody_goes_on(c) && lacks_only_hyper(c)) {
@@ -345,7 +352,7 @@ static void fail(sg_coordinator *c, sg_status status, const char *message)
     sg_coordinator_save *save = &c->save;
     char quoted[2 * SG_ERROR_MESSAGE_BYTES];
     sg_checkpoint_manifest_deinit(&save->writing);
-    note_result(c, save->mark, status, message);
+    note_result(c, (sg_checkpoint_set){0}, status, message);
     save->failed = true;
     save->failed_ms = c->now_ms;
     snprintf(save->failure, sizeof save->failure, "%s", message);
@@ -363,7 +370,7 @@ static void fail(sg_coordinator *c, sg_status status, const char *message)
 static void succeed(sg_coordinator *c)
 {
     sg_coordinator_save *save = &c->save;
-    note_result(c, save->mark, SG_OK, "");
+    note_result(c, save->writing.set, SG_OK, "");
     save->complete = true;
     save->failed = false;
     save->iteration = save->mark;

@@ -28,6 +28,8 @@ bool sg_coordinator_save_is_up_to_date(const sg_coordinator *c);
 /* Something was. Async: of what a worker is at it is not known whether anything of it was pushed since, and that is not
  * called up to date; nor does it lack. */
 bool sg_coordinator_save_lacks(const sg_coordinator *c);
+/* The newest complete one; generation 0: there is none. */
+sg_checkpoint_set sg_coordinator_save_newest(const sg_coordinator *c);
 /* For whom the one under way waits. Returns out. */
 const char *sg_coordinator_save_waits_for(const sg_coordinator *c, char out[SG_ERROR_MESSAGE_BYTES]);
 void sg_coordinator_save_status(const sg_coordinator *c, Shardgrad__V1__CheckpointStatus *out);

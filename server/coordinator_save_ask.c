@@ -9,14 +9,23 @@ static bool may_save(const sg_coordinator *c)
     return sg_coordinator_is_at_work(c) && c->save.complete;
 }
 
+/* NULL: this request was not made before, or so long ago that it is forgotten. */
+static const sg_coordinator_save_ask *find_ask(const sg_coordinator *c, uint64_t id)
+{
+    for (size_t i = 0; i < SG_COORDINATOR_SAVE_ASKS; i++) {
+        if (c->save.asks[i].id == id)
+            return &c->save.asks[i];
+    }
+    return NULL;
+}
+
 /* Which one the request gets: the same one again, if it was made before. 0: the newest complete one. */
 static uint64_t number_for(sg_coordinator *c, uint64_t id)
 {
     sg_coordinator_save *save = &c->save;
-    for (size_t i = 0; i < SG_COORDINATOR_SAVE_ASKS; i++) {
-        if (save->asks[i].id == id)
-            return save->asks[i].number;
-    }
+    const sg_coordinator_save_ask *before = find_ask(c, id);
+    if (before != NULL)
+        return before->number;
     sg_coordinator_save_ask *ask = &save->asks[save->n_asks++ % SG_COORDINATOR_SAVE_ASKS];
     bool begun = save->phase == SG_COORDINATOR_SAVE_CUT || save->phase == SG_COORDINATOR_SAVE_WRITING ||
                  (save->phase == SG_COORDINATOR_SAVE_MARKED && save->n_known > 0);
@@ -51,22 +60,22 @@ void sg_coordinator_save_ask_for(sg_coordinator *c, const Shardgrad__V1__SaveReq
 {
     if (!sg_coordinator_is_meant(c, call, request->job))
         return;
-    if (c->over)
+    if (c->over && find_ask(c, request->id) == NULL)
         sg_coordinator_end_answer(c, call, c->n_workers);
     else if (!sg_coordinator_save_due(c))
         sg_coordinator_fail(c, call, SG_CONFIG,
                             "this job makes no checkpoints: set checkpoint.dir where ps 0 is started");
     else if (request->id == 0)
         sg_coordinator_fail(c, call, SG_INVALID, "save gave id 0, wanted a random number");
-    else if (!may_save(c) && !sg_coordinator_generation_recovers(c) && !sg_coordinator_change_under_way(c))
+    else if (!c->over && !may_save(c) && !sg_coordinator_generation_recovers(c) && !sg_coordinator_change_under_way(c))
         sg_coordinator_fail(c, call, SG_NOT_READY, "training has not begun: there is nothing to save yet");
     else
-        sg_coordinator_park(
-            c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_SAVE,
-                                        .call = call,
-                                        .worker = c->n_workers,
-                                        .save = may_save(c) ? number_for(c, request->id) : SG_COORDINATOR_SAVE_LATER,
-                                        .save_id = request->id});
+        sg_coordinator_park(c, &(sg_coordinator_parked){.kind = SG_COORDINATOR_PARKED_SAVE,
+                                                        .call = call,
+                                                        .worker = c->n_workers,
+                                                        .save = c->over || may_save(c) ? number_for(c, request->id)
+                                                                                       : SG_COORDINATOR_SAVE_LATER,
+                                                        .save_id = request->id});
 }
 
 /* Of the checkpoint that the call waited for; NULL: it is not remembered. */
@@ -97,13 +106,11 @@ bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *
     const bool gets_newest = call->save == 0 || (!decided && c->over && sg_coordinator_save_is_up_to_date(c));
     if (!decided && !c->over)
         return false;
-    const sg_coordinator_save_result newest = {.iteration = save->iteration}, *result = NULL;
+    const sg_coordinator_save_result newest = {.set = sg_coordinator_save_newest(c)}, *result = NULL;
     if (gets_newest)
         result = &newest;
     else if (decided)
         result = find_result(save, call);
-    Shardgrad__V1__SaveResponse response = SHARDGRAD__V1__SAVE_RESPONSE__INIT;
-    response.generation = c->generation;
     if (result == NULL && c->over) {
         sg_coordinator_end_answer(c, call->call, c->n_workers);
     } else if (result == NULL) {
@@ -113,7 +120,9 @@ bool sg_coordinator_save_answer(sg_coordinator *c, const sg_coordinator_parked *
     } else if (result->status != SG_OK) {
         sg_coordinator_fail(c, call->call, result->status, "%s", result->message);
     } else {
-        response.iteration = result->iteration;
+        Shardgrad__V1__SaveResponse response = SHARDGRAD__V1__SAVE_RESPONSE__INIT;
+        response.iteration = result->set.iteration;
+        response.generation = result->set.generation;
         sg_coordinator_reply(c, call->call, &response.base);
     }
     return true;

@@ -268,7 +268,8 @@ typedef enum sg_coordinator_save_phase {
 } sg_coordinator_save_phase;
 
 typedef struct sg_coordinator_save_result {
-    uint64_t number, iteration;
+    uint64_t number;
+    sg_checkpoint_set set; /* that has what was asked for */
     sg_status status;
     char message[SG_ERROR_MESSAGE_BYTES];
 } sg_coordinator_save_result;
@@ -392,7 +393,7 @@ struct sg_coordinator {
     uint64_t entered_ms;              /* the generation, for people */
     char why[SG_ERROR_MESSAGE_BYTES]; /* the next one begins */
     sg_workers awaited;               /* for the first step of this one; empty: `workers` of any index */
-    bool awaited_are_unknown;         /* this coordinator had met no worker when it entered this one */
+    bool started_anew;                /* before this one nobody trained here, nor returned: who comes may be others */
     bool knows_ahead;                 /* async: `ahead`: there was a ticket in it */
     bool has_returned;                /* somebody whom only a coordinator before this one knew: others may follow */
     uint64_t running_ms;              /* since when all is loaded */

@@ -277,7 +277,7 @@ void sg_coordinator_steps_fence(sg_coordinator *c, const sg_coordinator_life *li
     order_excuse(c, life->worker, life->incarnation, NULL, 0);
 }
 
-/* Only the hello of one that was late says what was begun; nothing is without a ticket. */
+/* A goodbye, and the hello of one that was late, say what was begun; nothing is without a ticket. */
 static bool may_have_begun(const sg_coordinator *c, const sg_coordinator_life *life, uint32_t group, uint64_t step)
 {
     const sg_coordinator_worker *worker = &c->workers[life->worker];

@@ -158,7 +158,8 @@ static const char *waits_for(const sg_coordinator *c, uint64_t *known_ms, char o
             sg_coordinator_save_waits_for(c, out);
         else if (!c->started)
             missing_workers(c, out);
-        else if (slow_worker(c, out) == NULL && missing_contributions(c, known_ms, out) == NULL)
+        else if (sg_coordinator_orders_unreached(c, out) == NULL && slow_worker(c, out) == NULL &&
+                 missing_contributions(c, known_ms, out) == NULL)
             sg_coordinator_norms_waiting(c, out);
         break;
     case SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING:

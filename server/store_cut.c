@@ -145,8 +145,10 @@ sg_status sg_store_cut_begin(sg_store *store, const Shardgrad__V1__Cut *order, s
     if (order->n_steps != n_groups)
         return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " names %zu groups, want %zu", order->mark, order->n_steps,
                             n_groups);
-    if (store->cut.ordered && (order->mark < store->cut.mark || order->ticket_mark <= store->cut.ticket_mark))
-        return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " comes after %" PRIu64, order->mark, store->cut.mark);
+    /* Its iteration may be lower: where one failed, and those who were to begin the steps before it have left. */
+    if (store->cut.ordered && order->ticket_mark <= store->cut.ticket_mark)
+        return sg_error_set(err, SG_INVALID, "cut %" PRIu64 " has ticket mark %" PRIu64 ", one before it has %" PRIu64,
+                            order->mark, order->ticket_mark, store->cut.ticket_mark);
     store->cut.ordered = true;
     store->cut.mark = order->mark;
     store->cut.ticket_mark = order->ticket_mark;

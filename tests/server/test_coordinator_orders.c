@@ -77,3 +77,51 @@ Test(coordinator_orders, a_coordinator_that_stood_still_takes_nobody_for_out_of_
     cr_assert_eq(r.n_ends, 0, "%s", r.log);
     rig_deinit(&r);
 }
+
+/* ps 1 renews its lease, but ps 0 does not reach it any more, when worker 1 is lost: the order that excuses it waits.
+ */
+Test(coordinator_orders, a_ps_that_is_not_reached_while_the_job_trains_is_named)
+{
+    rig r;
+    uint64_t workers[2];
+    rig_init(&r, rig_two_ps);
+    rig_start(&r, 2, workers);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_ticket(&r, workers[i], 0, 0, 0);
+    r.silent[1] = true;
+    uint8_t missing[] = {2};
+    Shardgrad__V1__PsReport report = SHARDGRAD__V1__PS_REPORT__INIT;
+    report.waiting_for = (ProtobufCBinaryData){.len = 1, .data = missing};
+    report.orders = 5;
+    report.generation = 1;
+    for (uint32_t second = 0; second < 30; second++) {
+        rig_register(&r, 0);
+        rig_report(&r, 1, &report, false);
+        rig_heartbeat(&r, workers[0]);
+        rig_pass(&r, 1000);
+    }
+    cr_assert(rig_logged(&r, "excused worker=1"));
+    cr_assert_not_null(strstr(rig_status(&r)->waiting_for, "waiting for ps 0 to reach ps 1"), "%s",
+                       rig_status(&r)->waiting_for);
+    rig_deinit(&r);
+}
+
+/* Nobody misses it, for the job is new. The first order since takes its time. */
+Test(coordinator_orders, a_ps_that_comes_back_is_not_taken_for_out_of_reach_before_that_was_tried)
+{
+    rig r;
+    rig_init(&r, rig_two_ps);
+    rig_register_all(&r);
+    r.silent[1] = true;
+    rig_hello(&r, 0, 7);
+    for (uint64_t ms = 0; ms < r.config->start_timeout_ms + 30000; ms += 1000) {
+        rig_register(&r, 0);
+        rig_pass(&r, 1000);
+    }
+    r.acknowledge = false;
+    cr_assert_eq(rig_register(&r, 1)->status, SG_OK);
+    rig_hello(&r, 0, 7);
+    rig_pass(&r, 200);
+    cr_assert_not(rig_logged(&r, "failed"), "%s", r.log);
+    rig_deinit(&r);
+}

@@ -1,5 +1,6 @@
 /* Generations that start from a checkpoint. */
 #include <criterion/criterion.h>
+#include <inttypes.h>
 
 #include "common/status.h"
 #include "tests/server/restored_fixture.h"
@@ -72,18 +73,72 @@ Test(coordinator_restore, one_that_was_at_it_and_does_not_come_again_is_given_up
     rig r;
     rig_init(&r, restored_two_ps);
     sg_checkpoint_manifest manifest = restored_manifest(&r);
-    rig_register_all(&r);
-    rig_join(&r, 0, 7);
+    uint64_t workers[2];
+    rig_start(&r, 2, workers);
+    rig_complete(&r, 0);
+    rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
     r.newest = &manifest;
     rig_register_as(&r, 1, 555, "host:9");
     r.lives[1] = 555;
-    uint64_t worker = restored_incarnation(restored_hello(&r, 0, 7));
+    uint64_t worker = restored_incarnation(restored_hello(&r, 0, 1000));
     rig_declare(&r, worker);
     rig_ticket(&r, worker, 0, 0, 0);
     rig_live(&r, 2 * r.config->lease_ms + r.config->park_ms + 2000, (const uint64_t[]){worker, 0});
     const Shardgrad__V1__TicketResponse *ticket = rig_granted(rig_ticket(&r, worker, 0, 0, 0));
     cr_assert_eq(ticket->step->step, 50);
     cr_assert_eq(ticket->size, 1);
+    rig_deinit(&r);
+}
+
+/* Of three workers one was lost long ago; then ps 1 is started anew, before anything but the initial values was saved.
+ */
+static void go_back_to_the_beginning(rig *r, sg_checkpoint_manifest *manifest, uint64_t workers[2])
+{
+    static uint64_t zeros[] = {0, 0};
+    uint64_t all[3];
+    rig_init(r, (const char *const[]){restored_two_ps[0], restored_two_ps[1], "workers=3", NULL});
+    rig_start(r, 3, all);
+    rig_complete(r, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        rig_ticket(r, all[i], 0, 0, 0);
+    rig_live(r, r->config->lease_ms + 2000, (const uint64_t[]){all[0], all[1], 0});
+    cr_assert(rig_logged(r, "excused worker=2"), "%s", r->log);
+    *manifest = restored_manifest(r);
+    manifest->set.iteration = manifest->next_iteration = 0;
+    manifest->steps = zeros;
+    r->newest = manifest;
+    rig_register_as(r, 1, 555, "host:1");
+    r->lives[1] = 555;
+    rig_pass(r, 300);
+    for (uint32_t i = 0; i < 2; i++)
+        workers[i] = restored_incarnation(restored_hello(r, i, 1000 + i));
+}
+
+Test(coordinator_restore, one_that_was_lost_before_a_recovery_from_the_initial_values_is_not_waited_for)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    uint64_t workers[2];
+    go_back_to_the_beginning(&r, &manifest, workers);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_declare(&r, workers[i]);
+    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
+    rig_ticket(&r, workers[1], 0, 0, 0);
+    cr_assert_eq(rig_granted(first)->size, 2);
+    rig_deinit(&r);
+}
+
+Test(coordinator_restore, after_a_recovery_from_the_initial_values_the_job_ends_when_those_who_were_at_it_have_left)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    uint64_t workers[2];
+    go_back_to_the_beginning(&r, &manifest, workers);
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_eq(rig_leave(&r, workers[i], UINT64_MAX)->status, SG_OK);
+    rig_live(&r, 60000, NULL);
+    cr_assert_eq(r.n_ends, 1, "it waits: %s", rig_status(&r)->waiting_for);
     rig_deinit(&r);
 }
 
@@ -144,25 +199,6 @@ Test(coordinator_restore, a_ps_that_comes_again_while_all_losses_are_held_back_b
     rig_deinit(&r);
 }
 
-Test(coordinator_restore, whoever_waits_for_one_that_was_at_it_hears_which)
-{
-    rig r;
-    rig_init(&r, (const char *const[]){restored_two_ps[0], restored_two_ps[1], "workers=1", "max_workers=2",
-                                       "on_worker_loss=wait", NULL});
-    sg_checkpoint_manifest manifest = restored_manifest(&r);
-    rig_register_all(&r);
-    rig_join(&r, 0, 7);
-    r.newest = &manifest;
-    rig_register_as(&r, 1, 555, "host:9");
-    r.lives[1] = 555;
-    uint64_t worker = restored_incarnation(restored_hello(&r, 0, 7));
-    rig_declare(&r, worker);
-    rig_call *call = rig_ticket(&r, worker, 0, 0, 0);
-    rig_pass(&r, r.config->park_ms + 100);
-    rig_failed(call, SG_WAITING, "waiting for worker 1 to join (2 wanted, 1 here)");
-    rig_deinit(&r);
-}
-
 /* The set is of two workers; one comes to a coordinator that was started for one. */
 static rig_call *first_ticket_of_one(rig *r, sg_checkpoint_manifest *manifest, uint64_t generation_of_hello)
 {
@@ -188,6 +224,31 @@ Test(coordinator_restore, a_job_that_is_started_anew_with_fewer_workers_waits_fo
     cr_assert_eq(ticket->step->step, 50);
     cr_assert_eq(ticket->size, 1);
     rig_deinit(&r);
+}
+
+/* Who is not awaited is not missed. */
+Test(coordinator_restore, workers_of_a_job_that_is_started_anew_may_come_late)
+{
+    for (uint32_t n_workers = 2; n_workers < 4; n_workers++) { /* as many as made the set, and more */
+        rig r;
+        char wanted[32];
+        snprintf(wanted, sizeof wanted, "workers=%" PRIu32, n_workers);
+        rig_init(&r,
+                 (const char *const[]){restored_two_ps[0], restored_two_ps[1], wanted, "on_worker_loss=abort", NULL});
+        sg_coordinator_destroy(r.coordinator);
+        sg_checkpoint_manifest manifest = restored_manifest(&r);
+        r.newest = &manifest;
+        r.coordinator = sg_coordinator_create(r.config);
+        rig_register_all(&r);
+        rig_register_all(&r);
+        const uint64_t worker = rig_join(&r, 1, 7);
+        rig_declare(&r, worker);
+        rig_ticket(&r, worker, 0, 0, 0);
+        rig_live(&r, 20000, (const uint64_t[]){worker, 0});
+        cr_assert_not(rig_logged(&r, "failed"), "%s", r.log);
+        cr_assert_not(rig_logged(&r, "lost worker="), "%s", r.log);
+        rig_deinit(&r);
+    }
 }
 
 Test(coordinator_restore, one_that_comes_again_to_ps_0_started_anew_waits_for_those_that_were_with_it)
@@ -254,7 +315,8 @@ Test(coordinator_restore, a_job_without_a_checkpoint_to_go_on_from_ends_naming_t
     rig_ticket(&r, workers[0], 0, 0, 0);
     rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
     rig_failed(rig_register_as(&r, 1, 555, "host:1"), SG_PEER_LOST, "ps 1 (host:1) was started anew");
-    rig_failed(rig_heartbeat(&r, workers[0]), SG_PEER_LOST, "is lost, for checkpoint.dir is not set: start the job again");
+    rig_failed(rig_heartbeat(&r, workers[0]), SG_PEER_LOST,
+               "is lost, for checkpoint.dir is not set: start the job again");
     rig_deinit(&r);
 }
 
@@ -320,7 +382,7 @@ Test(coordinator_restore, whoever_asks_for_a_checkpoint_meanwhile_waits_until_th
     rig_record(&r, SG_OK, "");
     cr_assert_eq(meanwhile->status, SG_OK, "%s", meanwhile->text);
     cr_assert_eq(((const Shardgrad__V1__SaveResponse *)meanwhile->body)->iteration, 50);
-    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)meanwhile->body)->generation, 2);
+    cr_assert_eq(((const Shardgrad__V1__SaveResponse *)meanwhile->body)->generation, 1, "of the set, not of the job");
     rig_deinit(&r);
 }
 

@@ -217,3 +217,20 @@ Test(coordinator_save_end, who_asked_for_one_hears_why_the_last_of_the_job_faile
     rig_failed(save, SG_EXHAUSTED, "the disk is full");
     rig_deinit(&r);
 }
+
+/* Its answer may have crossed with the end, or been lost. */
+Test(coordinator_save_end, who_asks_again_for_one_that_was_the_last_hears_of_it)
+{
+    rig r;
+    uint64_t workers[2];
+    begin_one_group(&r, saving_two_ps, workers);
+    rig_call *save = rig_save(&r, 5);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_leave_begun(&r, workers[i], 1, 1);
+    rig_live(&r, r.config->park_ms + 100, NULL);
+    cr_assert_eq(save->status, SG_WAITING, "%s", save->text);
+    rig_complete(&r, 1);
+    cr_assert_eq(rig_saved_at(rig_save(&r, 5)), 1u);
+    rig_failed(rig_save(&r, 6), SG_STOPPED, "all workers have left");
+    rig_deinit(&r);
+}

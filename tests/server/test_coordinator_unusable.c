@@ -55,6 +55,33 @@ Test(coordinator_unusable, a_checkpoint_that_a_ps_finds_damaged_is_skipped_for_a
     rig_deinit(&any);
 }
 
+/* ps 1 finds it damaged when the only worker has said hello. */
+Test(coordinator_unusable, a_job_of_fewer_workers_waits_for_no_others_after_it_took_an_older_one_either)
+{
+    rig r;
+    rig_init(&r, (const char *const[]){restored_two_ps[0], restored_two_ps[1], "workers=1", "max_workers=2",
+                                       "on_worker_loss=wait", NULL});
+    sg_coordinator_destroy(r.coordinator);
+    sg_checkpoint_manifest manifest = restored_manifest(&r), older = manifest;
+    r.newest = &manifest;
+    r.coordinator = sg_coordinator_create(r.config);
+    r.acknowledge = false;
+    rig_register_all(&r);
+    rig_register_all(&r);
+    while (rig_ordered(&r, 1, LOAD, NULL) == 0)
+        rig_acknowledge(&r, 1, SG_OK, "");
+    cr_assert(rig_waits(rig_hello(&r, 0, 7)));
+    older.set.iteration = older.next_iteration = 40;
+    r.newest = &older;
+    rig_acknowledge(&r, 1, SG_DATA, "ps-1.safetensors is damaged");
+    r.acknowledge = true;
+    rig_pass(&r, 300);
+    const uint64_t worker = rig_join(&r, 0, 7);
+    rig_declare(&r, worker);
+    cr_assert_eq(rig_granted(rig_ticket(&r, worker, 0, 0, 0))->size, 1);
+    rig_deinit(&r);
+}
+
 Test(coordinator_unusable, a_damaged_checkpoint_that_was_asked_for_or_is_the_last_ends_the_job)
 {
     const char *const asked[] = {restored_two_ps[0], restored_two_ps[1], "restore=50", NULL};

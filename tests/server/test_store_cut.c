@@ -64,11 +64,13 @@ static void push(cut_rig *r, uint32_t worker, uint64_t step, uint32_t slice, uin
     cr_assert_eq(fixture_send(&r->f, &one, NULL, NULL, &err), SG_OK, "%s", err.message);
 }
 
-static sg_status cut(cut_rig *r, uint64_t mark, uint64_t first, uint64_t second, size_t n_steps, sg_error *err)
+static sg_status cut_marked(cut_rig *r, uint64_t mark, uint64_t ticket_mark, const uint64_t first_steps[2],
+                            size_t n_steps, sg_error *err)
 {
-    uint64_t steps[2] = {first, second};
+    uint64_t steps[2] = {first_steps[0], first_steps[1]};
     Shardgrad__V1__Cut message = SHARDGRAD__V1__CUT__INIT;
-    message.mark = message.ticket_mark = mark;
+    message.mark = mark;
+    message.ticket_mark = ticket_mark;
     message.number = NUMBER;
     message.steps = steps;
     message.n_steps = n_steps;
@@ -76,6 +78,11 @@ static sg_status cut(cut_rig *r, uint64_t mark, uint64_t first, uint64_t second,
     order.order_case = SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT;
     order.cut = &message;
     return fixture_order(&r->f, &order, err);
+}
+
+static sg_status cut(cut_rig *r, uint64_t mark, uint64_t first, uint64_t second, size_t n_steps, sg_error *err)
+{
+    return cut_marked(r, mark, mark, (const uint64_t[]){first, second}, n_steps, err);
 }
 
 static void cut_ok(cut_rig *r, uint64_t mark, uint64_t first, uint64_t second)
@@ -496,9 +503,22 @@ Test(store_cut, an_order_that_makes_no_sense_is_refused)
     cr_assert_eq(cut(&r, 1, 0, 0, 1, &err), SG_INVALID);
     cr_assert_str_eq(err.message, "cut 1 names 1 groups, want 2");
     cut_ok(&r, 4, 0, 0);
-    cr_assert_eq(cut(&r, 3, 0, 0, 2, &err), SG_INVALID);
-    cr_assert_str_eq(err.message, "cut 3 comes after 4");
+    cr_assert_eq(cut_marked(&r, 5, 4, (const uint64_t[]){0, 0}, 2, &err), SG_INVALID);
+    cr_assert_str_eq(err.message, "cut 5 has ticket mark 4, one before it has 4");
     cr_assert_eq(r.n_told, 1);
+    stop(&r);
+}
+
+/* One beyond it failed, and those who were to begin the steps between have left. */
+Test(store_cut, the_iteration_of_a_cut_may_lie_below_that_of_one_before)
+{
+    cut_rig r;
+    start(&r, SG_MODE_SYNC, SG_RULE_SGD, 1);
+    sg_error err = {0};
+    cut_ok(&r, 4, 0, 0);
+    sg_store_drop_cut(r.f.store, &(sg_store_cut){.generation = 1, .number = NUMBER, .ticket_mark = 4});
+    cr_assert_eq(cut_marked(&r, 3, 5, (const uint64_t[]){0, 0}, 2, &err), SG_OK, "%s", err.message);
+    cr_assert_eq(r.n_told, 2);
     stop(&r);
 }
 

@@ -113,6 +113,8 @@ static void arrive_order(sim *s, sim_ps *ps, sim_arrival *arrival)
         if (status == SG_OK) {
             sg_store_acknowledge(ps->store, request, &answer);
             sim_oracle_ordered(s, arrival->call->to, arrival->call->sender_life, request);
+        } else if (status == SG_INVALID && request->order_case == SHARDGRAD__V1__ORDER_REQUEST__ORDER_CUT) {
+            sim_fail(s, "a checkpoint was ordered that no ps makes: %s", err.message);
         }
     }
     sim_answer(s, arrival, status, status == SG_OK ? "" : err.message, status == SG_OK ? &answer.response.base : NULL);
