@@ -209,6 +209,15 @@ static bool lags(const sg_coordinator *c, uint32_t index)
     return next < c->frozen && c->frozen - next <= NEAR_ITERATIONS + view.n_later;
 }
 
+bool sg_coordinator_change_any_lags(const sg_coordinator *c)
+{
+    for (uint32_t group = 0; group < c->n_groups && sg_coordinator_losses_any_member(c); group++) {
+        if (lags(c, group))
+            return true;
+    }
+    return false;
+}
+
 static bool has_waited(const sg_coordinator *c, uint64_t ms)
 {
     return c->now_ms - c->change.since_ms >= ms;
@@ -257,12 +266,7 @@ static bool is_quiet(const sg_coordinator *c)
     if (sg_coordinator_is_async(c))
         return !sg_coordinator_losses_held(c) && first_unfinished(c) == c->n_workers;
     /* A group that has not come by then does not step in every iteration. */
-    const bool waits = sg_coordinator_losses_any_member(c) && !has_waited(c, c->config->start_timeout_ms / 2);
-    for (uint32_t group = 0; group < c->n_groups && waits; group++) {
-        if (lags(c, group))
-            return false;
-    }
-    return true;
+    return has_waited(c, c->config->start_timeout_ms / 2) || !sg_coordinator_change_any_lags(c);
 }
 
 bool sg_coordinator_change_saves(const sg_coordinator *c)

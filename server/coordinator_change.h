@@ -51,6 +51,8 @@ const sg_coordinator_hyper *sg_coordinator_change_target(const sg_coordinator *c
 bool sg_coordinator_change_begins(const sg_coordinator *c);
 /* And what is to be in its checkpoint is there, or on its way: it is to be cut. */
 bool sg_coordinator_change_saves(const sg_coordinator *c);
+/* Sync: somebody is about to ask for a step of an iteration that was begun in another group. */
+bool sg_coordinator_change_any_lags(const sg_coordinator *c);
 /* Sync: may a step of this iteration be handed out? (One of an iteration that was begun always may: steps of it that
  * were handed out may come after it.) */
 bool sg_coordinator_change_opens(const sg_coordinator *c, uint64_t iteration);

@@ -84,9 +84,6 @@ static bool any_other_member(const sg_coordinator *c, uint32_t worker, uint64_t 
 static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_parked *call, uint64_t lowest, bool *wait)
 {
     const sg_coordinator_group *group = &c->groups[call->ask.group];
-    *wait = c->drain.on; /* no more steps are begun */
-    if (*wait)
-        return NULL;
     uint64_t iteration = group->next_step > 0 ? group->last_iteration + 1 : 0;
     if (call->ask.has_iteration) {
         iteration = call->ask.iteration;
@@ -98,7 +95,8 @@ static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_pa
         }
     }
     iteration = sg_coordinator_steps_iteration(c, call->ask.group, iteration > lowest ? iteration : lowest);
-    *wait = !sg_coordinator_change_opens(c, iteration);
+    /* Before the end no more iterations are begun; one that was, in another group, is finished. */
+    *wait = (c->drain.on && iteration >= c->frozen) || !sg_coordinator_change_opens(c, iteration);
     return *wait ? NULL : sg_coordinator_steps_open(c, call->ask.group, iteration);
 }
 

@@ -35,11 +35,13 @@ Test(coordinator_save_end, told_to_stop_begun_steps_are_finished_and_cut_before_
     uint64_t workers[2] = {0};
     saving_begin(&r, saving_two_ps, workers);
     saving_step(&r, workers, 0);
+    saving_critic(&r, workers, 0, 0);
     rig_call *ahead = rig_ticket(&r, workers[0], 0, 1, 1);
     cr_assert_eq(rig_granted(ahead)->step->step, 1);
     rig_report(&r, 1, NULL, true);
     cr_assert_eq(rig_status(&r)->state, SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING);
     cr_assert_eq(rig_granted(rig_ticket(&r, workers[1], 0, 1, 1))->step->step, 1, "it has begun");
+    saving_critic(&r, workers, 1, 1);
     rig_call *more = rig_ticket(&r, workers[0], 0, 2, 2);
     cr_assert(rig_waits(more));
     cr_assert_eq(rig_n_cuts(&r), 1, "they may be about to leave");
@@ -52,6 +54,42 @@ Test(coordinator_save_end, told_to_stop_begun_steps_are_finished_and_cut_before_
     rig_written(&r, SG_OK, "");
     rig_failed(more, SG_STOPPED, "ps 1 (host:1) was told to stop");
     cr_assert_eq(rig_ordered(&r, 1, END, NULL), 1);
+    rig_deinit(&r);
+}
+
+/* Both have pushed iteration 1 in group 0, and ask for its step of group 1 only then. */
+Test(coordinator_save_end, told_to_stop_an_iteration_that_was_begun_in_one_group_is_finished_in_the_others)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    saving_begin(&r, saving_two_ps, workers);
+    saving_step(&r, workers, 0);
+    saving_critic(&r, workers, 0, 0);
+    saving_step(&r, workers, 1);
+    sg_coordinator_stop(r.coordinator, r.now_ms);
+    rig_call *more = rig_ticket(&r, workers[0], 0, 2, 2);
+    rig_pass(&r, r.config->shutdown_grace_ms / 8 + 200);
+    cr_assert_eq(rig_n_cuts(&r), 1, "group 1 is about to come");
+    cr_assert(rig_waits(more), "no iteration is begun");
+    saving_critic(&r, workers, 1, 1);
+    rig_pass(&r, 100);
+    cr_assert_eq(rig_cut(&r)->mark, 2);
+    cr_assert_eq(rig_cut(&r)->steps[0], 2);
+    cr_assert_eq(rig_cut(&r)->steps[1], 2);
+    rig_deinit(&r);
+}
+
+/* Nor is such a group waited for until there is no time left to write. */
+Test(coordinator_save_end, told_to_stop_a_group_that_does_not_come_is_not_waited_for_long)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    saving_begin(&r, saving_two_ps, workers);
+    saving_step(&r, workers, 0);
+    sg_coordinator_stop(r.coordinator, r.now_ms);
+    rig_live(&r, r.config->shutdown_grace_ms * 3 / 8 + 200, workers);
+    cr_assert_eq(rig_n_cuts(&r), 2);
+    cr_assert_eq(rig_cut(&r)->mark, 1);
     rig_deinit(&r);
 }
 
@@ -107,6 +145,7 @@ Test(coordinator_save_end, told_to_stop_its_own_lateness_takes_no_time_from_the_
     uint64_t workers[2] = {0};
     saving_begin(&r, saving_two_ps, workers);
     saving_step(&r, workers, 0);
+    saving_critic(&r, workers, 0, 0);
     rig_pass(&r, 100);
     sg_coordinator_stop(r.coordinator, r.now_ms);
     rig_pass(&r, 100);

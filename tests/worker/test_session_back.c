@@ -238,6 +238,7 @@ Test(session_back, a_coordinator_that_never_comes_back_is_named)
     cr_assert_eq(sg_session_failed(p.session, &err), SG_PEER_LOST);
     cr_assert(strstr(err.message, "ps 0, the coordinator, did not come back within 60000 ms") != NULL, "%s",
               err.message);
+    cr_assert_gt(sg_session_next_ms(p.session), p.now_ms, "nothing is due any more, and it would be for ever");
 }
 
 Test(session_back, a_job_that_was_started_anew_with_another_plan_is_refused)

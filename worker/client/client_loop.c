@@ -27,7 +27,8 @@ static void loop_look(sg_client *client)
     }
     uv_update_time(&client->loop);
     const uint64_t after_ms = sg_clock_ms();
-    uv_timer_start(&client->timer, timer_on, next_ms > after_ms ? next_ms - after_ms : 0, 0);
+    /* Never 0: a timer that is due at once when it is started by its own callback is all that the loop comes to. */
+    uv_timer_start(&client->timer, timer_on, next_ms > after_ms ? next_ms - after_ms : 1, 0);
 }
 
 static void timer_on(uv_timer_t *timer)

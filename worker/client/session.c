@@ -354,7 +354,8 @@ void sg_session_due(sg_session *session, uint64_t at_ms)
 /* What is due after what has been done. */
 static void due_find(sg_session *session)
 {
-    session->due_ms = session->back == SG_SESSION_BACK_HELLO ? session->back_until_ms : SG_SESSION_NEVER;
+    const bool comes_again = session->back == SG_SESSION_BACK_HELLO && session->failed == SG_OK;
+    session->due_ms = comes_again ? session->back_until_ms : SG_SESSION_NEVER;
     const sg_session_task *task;
     TAILQ_FOREACH(task, &session->tasks, link)
     sg_session_due(session, task->deadline_ms < task->warn_ms ? task->deadline_ms : task->warn_ms);
