@@ -373,23 +373,26 @@ bool sg_coordinator_generation_others_may_return(const sg_coordinator *c)
     return c->has_returned && !had_time_to_return(c);
 }
 
-/* One that was at it and does not come again is lost, as any other would be. */
+/* One that was at it and does not come again is lost, as any other would be: nor is it waited for longer. */
 static void give_up_awaited(sg_coordinator *c)
 {
-    bool due = !c->started && sg_coordinator_generation_awaits_members(c) && had_time_to_return(c) &&
-               c->config->on_worker_loss != SG_WORKER_LOSS_WAIT;
+    const uint64_t waited_ms = c->now_ms - c->running_ms;
+    const bool due = !c->started && sg_coordinator_generation_awaits_members(c) && had_time_to_return(c);
     for (uint32_t i = 0; due && sg_workers_next(&c->awaited, i, &i); i++) {
         if (i < c->n_workers &&
             (sg_coordinator_members_live(&c->workers[i]) || c->workers[i].state == SG_COORDINATOR_WORKER_LEFT))
             continue;
-        if (c->config->on_worker_loss == SG_WORKER_LOSS_ABORT) {
+        const bool may_go = c->config->on_worker_loss == SG_WORKER_LOSS_CONTINUE &&
+                            sg_coordinator_tickets_n_asked(c) >= c->config->min_workers;
+        if (c->config->on_worker_loss == SG_WORKER_LOSS_ABORT ||
+            (!may_go && waited_ms >= c->config->start_timeout_ms)) {
             sg_coordinator_end_fail(c, SG_PEER_LOST,
                                     "worker %" PRIu32 " did not come again within %" PRIu64
                                     " ms after the job went back; start the job again",
-                                    i, c->now_ms - c->running_ms);
+                                    i, waited_ms);
             return;
         }
-        if (sg_coordinator_tickets_n_asked(c) < c->config->min_workers)
+        if (!may_go)
             return;
         sg_workers_remove(&c->awaited, i);
         if (sg_workers_is_empty(&c->awaited))

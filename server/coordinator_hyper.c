@@ -244,6 +244,12 @@ static bool may_begin(sg_coordinator *c, const Shardgrad__V1__SetRequest *reques
         return false;
     }
     *changed = NULL;
+    if (c->drain.on) { /* the last checkpoint would lack it; if the job goes on all the same, it is asked for anew */
+        sg_status status = sg_error_set(&err, SG_STOPPED, "the job is about to end: nothing is changed any more");
+        sg_coordinator_change_remember(c, request->request, status, err.message);
+        sg_coordinator_fail_error(c, call, &err);
+        return false;
+    }
     if (change(c, request, changed, &err) != SG_OK || (sg_coordinator_change_needed(c->config, *changed) &&
                                                        sg_coordinator_change_check(c, *changed, &err) != SG_OK)) {
         sg_config_destroy(*changed);

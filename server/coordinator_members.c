@@ -294,6 +294,22 @@ static bool gives_up_now(const sg_coordinator *c, const sg_coordinator_worker *w
            (request->gives_up == 0 || request->gives_up == worker->incarnation);
 }
 
+/* Its values would be taken for the initial ones. */
+static bool refuse_trained(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
+{
+    sg_error err;
+    if (!request->has_trained || c->restores || c->has_trained)
+        return false;
+    (void)!sg_error_set(&err, SG_CONFIG,
+                        "worker %" PRIu32 " has trained, and the job begins from nothing%s: start the worker anew, too",
+                        request->worker,
+                        sg_coordinator_save_due(c) ? " (restore: none, or checkpoint.dir was emptied or is not mounted)"
+                                                   : ", since checkpoint.dir is not set");
+    sg_coordinator_log_refused(c, "worker", request->worker, request->address, &err);
+    sg_coordinator_fail_error(c, call, &err);
+    return true;
+}
+
 void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
 {
     sg_error err;
@@ -304,7 +320,7 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
     }
     if (!sg_coordinator_takes(c, call, c->n_workers))
         return;
-    if (!heed_generation(c, request, call))
+    if (!heed_generation(c, request, call) || refuse_trained(c, request, call))
         return;
     bool returns = request->generation != 0 && request->generation < c->generation && !is_known(c, request);
     if (!accept_life(c, request, call))

@@ -320,9 +320,22 @@ Test(supervisor, of_two_that_fail_the_one_that_only_lost_the_other_is_not_the_ca
     }
 }
 
-static bool is_b(void *user, const char *who)
+static bool is_b(void *user, const char *who, bool came_too_late)
 {
     (void)user;
+    return strcmp(who, "b") == 0 && came_too_late;
+}
+
+static bool is_not_b(void *user, const char *who)
+{
+    (void)user;
+    return strcmp(who, "b") != 0;
+}
+
+static bool is_b_however(void *user, const char *who, bool came_too_late)
+{
+    (void)user;
+    (void)came_too_late;
     return strcmp(who, "b") == 0;
 }
 
@@ -352,12 +365,29 @@ Test(supervisor, one_without_which_all_is_done_has_not_failed_if_it_only_came_to
                                                .is_done_without = is_b,
                                                .on_done_without = note_done_without,
                                                .restarts = 1,
+                                               .has_work_for = is_not_b,
                                                .on_restarted = note_restart});
         start(&w, "b", cases[i].script);
         cr_expect_eq(run(&w, NULL), cases[i].code, "%s", cases[i].script);
         cr_expect_str_eq(w.without, cases[i].without, "%s: %s", cases[i].script, w.without);
         cr_expect_str_eq(w.finished, cases[i].code == 0 ? "b 0;" : "", "%s: %s", cases[i].script, w.finished);
         cr_expect_str_eq(w.restarted, "", "%s: nothing is left that it could do", cases[i].script);
+    }
+}
+
+Test(supervisor, one_without_which_all_is_done_may_be_killed_and_may_not_crash)
+{
+    static const struct {
+        const char *script;
+        int code;
+    } cases[] = {{"kill -9 $$", 0}, {"exit 69", 0}, {"kill -SEGV $$", 70}, {"exit 66", 66}};
+    for (size_t i = 0; i < SG_ARRAY_LEN(cases); i++) {
+        watch w;
+        begin_with(&w, (sg_supervisor_options){
+                           .grace_ms = 10000, .is_done_without = is_b_however, .on_done_without = note_done_without});
+        start(&w, "b", cases[i].script);
+        cr_expect_eq(run(&w, NULL), cases[i].code, "%s", cases[i].script);
+        cr_expect_eq(w.without[0] != '\0', cases[i].code == 0, "%s: %s", cases[i].script, w.without);
     }
 }
 

@@ -319,3 +319,36 @@ def a_run_whose_worker_0_left_says_that_there_is_no_result(case):
     run.expect(69)
     contains(run.err, r"shardgrad: there is no result: worker-0.* ended before the last step", "the run")
     contains(run.err, r"shardgrad: worker-0 was told to stop \(signal 15\), and has left the job", "the run, before")
+
+
+def run_whose_ps_is_killed_at_the_end(case, index):
+    """The last worker has left, and the last checkpoint is being made."""
+    for name in "abcdefgh":
+        config = case.config(f"{name}.yaml", ps=("127.0.0.1:0", "127.0.0.1:0"), workers=2, restarts="9",
+                             run_dir=f"{case.dir}/{name}", model__hidden="[2048]",
+                             text=f"checkpoint: {{dir: {case.dir}/{name}-sets}}\n")
+        run = case.start("shardgrad", "run", config)
+        ps = child(case.watch_children(run, 4), "shardgrad-ps", index)
+        log = f"{case.dir}/{name}/log/ps-0.log"
+        wait_until(lambda: os.path.exists(log) and " saving " in open(log).read(), "the last checkpoint")
+        if " checkpoint iteration=20 " not in open(log).read():
+            os.kill(ps, signal.SIGKILL)
+            return run
+        run.expect(0)
+    raise AssertionError("the last checkpoint was always complete before a ps could be killed")
+
+
+@test(waits=True)
+def a_ps_0_that_is_killed_at_the_end_of_the_job_fails_the_run_which_says_what_may_be_missing(case):
+    run = run_whose_ps_is_killed_at_the_end(case, 0)
+    run.expect(69, 60)
+    contains(run.err, r"shardgrad: ps-0 was ended by signal 9 \(Killed\)", "the run")
+    contains(run.err, "shardgrad: the last checkpoint may be missing, though all workers were done", "the run")
+
+
+@test(waits=True)
+def another_ps_that_is_killed_at_the_end_of_the_job_is_told_of_and_does_not_fail_it(case):
+    run = run_whose_ps_is_killed_at_the_end(case, 1)
+    run.expect(0, 60)
+    contains(run.err, r"ps-1 was ended by signal 9 \(Killed\)", "the run")
+    contains(run.out, "test_accuracy", "its result")

@@ -14,6 +14,35 @@ static rig_call *report_of(rig *r, uint32_t ps, uint64_t generation)
     return rig_report(r, ps, &report, false);
 }
 
+/* All ps were started anew, without what they had: its values are no initial ones. */
+Test(coordinator_folder, a_worker_that_has_trained_is_refused_by_a_job_that_begins_from_nothing)
+{
+    static const char *const *const settings[] = {two_ps, rig_two_ps};
+    for (size_t i = 0; i < SG_ARRAY_LEN(settings); i++) {
+        rig r;
+        rig_init(&r, settings[i]);
+        rig_register_all(&r);
+        Shardgrad__V1__HelloRequest hello = rig_hello_request(&r, 0, 7);
+        hello.has_trained = true;
+        rig_failed(rig_hello_with(&r, &hello), SG_CONFIG,
+                   i == 0 ? "worker 0 has trained, and the job begins from nothing (restore: none, or checkpoint.dir"
+                          : "worker 0 has trained, and the job begins from nothing, since checkpoint.dir is not set");
+        cr_assert(rig_logged(&r, "refused worker=0"));
+        const uint64_t workers[2] = {rig_join(&r, 0, 8), rig_join(&r, 1, 9)};
+        rig_declare(&r, workers[0]);
+        rig_declare(&r, workers[1]);
+        rig_initialized(&r, workers[0], 1);
+        if (i == 0)
+            rig_complete(&r, 0);
+        rig_ticket(&r, workers[0], 0, 0, 0);
+        rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
+        hello = rig_hello_request(&r, 1, 10);
+        hello.has_trained = true;
+        cr_assert_eq(rig_hello_with(&r, &hello)->status, SG_OK, "a job that trains takes it");
+        rig_deinit(&r);
+    }
+}
+
 /* Its folder was emptied, or is another. In its own generation, too: that one it began without knowing of theirs. */
 Test(coordinator_folder, a_ps_that_was_in_a_generation_that_is_not_recorded_ends_the_job_naming_the_folder)
 {

@@ -179,6 +179,21 @@ Test(coordinator_restore, one_whose_loss_is_held_back_is_waited_for_in_the_next_
     rig_deinit(&r);
 }
 
+/* As long as it would be without a recovery. */
+Test(coordinator_restore, one_that_was_at_it_is_not_waited_for_without_end)
+{
+    rig r;
+    sg_checkpoint_manifest manifest;
+    train_and_lose(&r, &manifest, false);
+    uint64_t worker = restored_incarnation(restored_hello(&r, 0, 1000));
+    rig_declare(&r, worker);
+    rig_call *first = rig_ticket(&r, worker, 0, 0, 0);
+    rig_live(&r, r.config->start_timeout_ms + 1000, (const uint64_t[]){worker, 0});
+    rig_failed(rig_ticket(&r, worker, 0, 0, 0), SG_PEER_LOST, "worker 1 did not come again within 60");
+    cr_assert_not(rig_waits(first));
+    rig_deinit(&r);
+}
+
 Test(coordinator_restore, a_ps_that_comes_again_while_all_losses_are_held_back_begins_a_generation)
 {
     rig r;

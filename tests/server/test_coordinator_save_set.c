@@ -117,3 +117,19 @@ Test(coordinator_save_set, what_was_set_after_the_last_worker_left_is_saved)
     cr_assert_eq(rig_n_cuts(&r), before);
     rig_deinit(&r);
 }
+
+Test(coordinator_save_set, nothing_is_set_while_the_last_one_is_made)
+{
+    rig r;
+    uint64_t workers[2] = {0};
+    saving_begin(&r, saving_two_ps, workers);
+    saving_step(&r, workers, 0);
+    rig_leave(&r, workers[0], 1);
+    rig_leave(&r, workers[1], 1);
+    rig_failed(rig_set(&r, 7, "update.learning_rate", "0.5"), SG_STOPPED, "the job is about to end");
+    rig_complete(&r, 1);
+    cr_assert_eq(rig_ordered(&r, 0, END, NULL), 1);
+    rig_failed(rig_set(&r, 7, "update.learning_rate", "0.5"), SG_STOPPED, "");
+    cr_assert_not(rig_logged(&r, "no_checkpoint"));
+    rig_deinit(&r);
+}

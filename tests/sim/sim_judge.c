@@ -199,12 +199,14 @@ static void judge_recovered(sim *s, const sim_fault *fault)
     if (s->config->on_worker_loss == SG_WORKER_LOSS_ABORT && s->job_status == SG_PEER_LOST &&
         strstr(s->job_text, "worker ") != NULL)
         return;
+    /* A coordinator that was started anew does not know who has left. */
+    if (fault->target == 0 && s->job_status == SG_PEER_LOST && strstr(s->job_text, "did not come again within") != NULL)
+        return;
     if (was_over(s, fault))
         return;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const sim_worker *worker = &s->workers[i];
-        /* A coordinator that was started anew does not know who has left; where nobody's steps were saved it waits for
-         * as many as at first. */
+        /* Where nobody's steps were saved it waits for as many as at first. */
         bool waited = fault->target == 0 && worker->status == SG_TIMEOUT &&
                       (strstr(worker->text, "waiting for worker ") != NULL || names(worker->text, "ps", 0));
         /* One who joined late and was let go on without: the job was over before it came again. */

@@ -34,6 +34,7 @@ Test(session, hello_is_repeated_word_for_word_with_growing_pauses_until_it_is_an
         const Shardgrad__V1__HelloRequest *hello = (const Shardgrad__V1__HelloRequest *)call.body;
         cr_assert_str_eq(hello->job, "job");
         cr_assert_eq(hello->life, 77);
+        cr_assert_not(hello->has_trained);
         cr_assert_eq(hello->worker, 1);
         cr_assert_eq(call.target, SG_SESSION_COORDINATOR);
         peer_fail(&p, &call, SG_UNAVAILABLE, "connection refused");

@@ -59,6 +59,7 @@ Test(session_back, rolled_back_from_anyone_ends_what_is_under_way_and_says_hello
     const Shardgrad__V1__HelloRequest *request = (const Shardgrad__V1__HelloRequest *)hello.body;
     cr_assert_eq(request->life, 77);
     cr_assert_eq(request->generation, 1);
+    cr_assert(request->has_trained);
     cr_assert_leq(hello.timeout_ms, PEER_PARK_MS + PEER_LEASE_MS / 3,
                   "one that is lost in silence is said again in time");
     sg_session_action_deinit(&hello);

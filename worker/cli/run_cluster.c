@@ -39,6 +39,7 @@ typedef struct cluster {
     sg_supervisor *supervisor;
     sg_restart restart;
     size_t n_workers_alive; /* that did not end well yet */
+    bool ps_restarted;      /* a ps was started anew */
     int signal_number;      /* the first that came; 0: none */
     uint64_t told_ms;       /* when it was told what the ps still do after the last worker; 0: never */
     uint64_t tested;        /* 1 + the iteration of the newest test that was told of; 0: none */
@@ -154,10 +155,13 @@ static void on_line(void *user, const char *who, const char *line)
     sg_progress_print(&c->run->progress, "%s | %s", who, text);
 }
 
+/* ps 0 that went back to a checkpoint when all workers were done waits for them in vain. */
 static void on_ps_end_due(uv_timer_t *timer)
 {
     cluster *c = timer->data;
     sg_progress_print(&c->run->progress, "shardgrad: the ps did not end after the last worker; stopping them");
+    if (c->ps_restarted && sg_supervisor_pid(c->supervisor, "ps-0") != 0)
+        (void)!sg_error_set(&c->end, SG_PEER_LOST, "a ps was started anew when all workers were about to end");
     sg_supervisor_stop(c->supervisor);
 }
 
@@ -173,18 +177,42 @@ static bool is_job_over(const cluster *c)
     return c->ended_ps[0] != '\0' && sg_run_directory_has_result(c->config->run_dir);
 }
 
-static bool is_done_without(void *user, const char *who)
+/* What is left is the last checkpoint. ps 0 says whether it was made, and ends the job if another ps is lost. */
+static bool is_at_its_end(const cluster *c)
 {
-    return is_worker(who) && is_job_over(user);
+    return c->n_workers_alive == 0 && !c->config->linger;
 }
 
-static void on_done_without(void *user, const char *who, const char *how)
+static bool is_done_without(void *user, const char *who, bool came_too_late)
 {
-    cluster *c = user;
+    const cluster *c = user;
+    if (is_worker(who))
+        return came_too_late && is_job_over(c);
+    return is_at_its_end(c) && strcmp(who, "ps-0") != 0;
+}
+
+/* Nobody would make again what a ps took with it. */
+static bool has_work_for(void *user, const char *who)
+{
+    const cluster *c = user;
+    return is_worker(who) ? !is_job_over(c) : !is_at_its_end(c);
+}
+
+static void tell_worker_cut_off(const cluster *c, const char *who, const char *how)
+{
     sg_progress_print(
         &c->run->progress,
         "shardgrad: the job has ended without %s, which was cut off or stood still for longer than lease_ms: %s", who,
         how);
+}
+
+static void on_done_without(void *user, const char *who, const char *how)
+{
+    const cluster *c = user;
+    if (is_worker(who))
+        tell_worker_cut_off(c, who, how);
+    else
+        sg_progress_print(&c->run->progress, "shardgrad: after the last worker had left, %s", how);
 }
 
 static void on_workers_end_due(uv_timer_t *timer)
@@ -197,7 +225,7 @@ static void on_workers_end_due(uv_timer_t *timer)
         char who[32];
         snprintf(who, sizeof who, "worker-%zu", i);
         if (sg_supervisor_pid(c->supervisor, who) != 0)
-            on_done_without(c, who, "it still runs, and is stopped");
+            tell_worker_cut_off(c, who, "it still runs, and is stopped");
     }
     if (!is_over)
         (void)!sg_error_set(
@@ -242,6 +270,7 @@ static void on_restarted(void *user, const char *who, const char *how, uint64_t 
 {
     cluster *c = user;
     sg_run_heard_restart(&c->heard, who);
+    c->ps_restarted = c->ps_restarted || !is_worker(who);
     sg_progress_print(&c->run->progress, "shardgrad: %s; it was started anew (%" PRIu64 " of %" PRIu64 ")", how, n,
                       c->config->restarts);
 }
@@ -394,6 +423,7 @@ static sg_status init(cluster *c, sg_run *run, sg_error *err)
         .is_done_without = is_done_without,
         .on_done_without = on_done_without,
         .restarts = c->config->restarts,
+        .has_work_for = has_work_for,
         .more_words = more_words,
         .on_restarted = on_restarted,
         .on_ended = on_ended,
@@ -419,8 +449,8 @@ static void tell_how_to_go_on(const sg_config *config)
         fprintf(stderr, "shardgrad: stopped before the end, and nothing is kept: checkpoint.dir is not set\n");
     else if (sg_restart_has_checkpoint(config))
         fprintf(stderr,
-                "shardgrad: stopped before the end; the same command goes on from the newest checkpoint in %s\n",
-                config->checkpoint.dir);
+                "shardgrad: stopped before the end; the same command%s goes on from the newest checkpoint in %s\n",
+                strcmp(config->restore, "latest") == 0 ? "" : ", without --restore,", config->checkpoint.dir);
     else
         fprintf(stderr, "shardgrad: stopped before the first checkpoint in %s was made; the same command begins anew\n",
                 config->checkpoint.dir);
@@ -435,6 +465,9 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
         (void)!sg_run_directory_print(&c->heard.unwritten, c->config->run_dir, NULL); /* what failed is told, and why */
     if (failure != 0) { /* before it was told to stop, if it was */
         fprintf(stderr, "shardgrad: %s (logs: %s/log)\n", err->message, c->config->run_dir);
+        if (is_at_its_end(c) && c->config->checkpoint.dir[0] != '\0')
+            fprintf(stderr, "shardgrad: the last checkpoint may be missing, though all workers were done; the same "
+                            "command goes on from the newest\n");
         return failure;
     }
     int code = c->signal_number == SIGINT ? 130 : 0;

@@ -194,8 +194,10 @@ static int describe_end(const child *c, sg_error *how)
 static bool restart(child *c, const sg_error *how)
 {
     sg_supervisor *s = c->supervisor;
+    const sg_supervisor_options *options = &s->options;
     bool died = c->signal_number != 0 || c->exit_code == sg_status_exit_code(SG_INTERNAL);
-    if (!died || s->n_restarts >= s->options.restarts)
+    if (!died || s->n_restarts >= options->restarts ||
+        (options->has_work_for != NULL && !options->has_work_for(options->user, c->who)))
         return false;
     s->n_restarts++;
     c->n_line = 0;
@@ -226,6 +228,14 @@ static bool came_too_late(const child *c)
            (c->exit_code == sg_status_exit_code(SG_PEER_LOST) || c->exit_code == sg_status_exit_code(SG_FENCED));
 }
 
+static bool is_done_without(const child *c, int code)
+{
+    const sg_supervisor_options *options = &c->supervisor->options;
+    const bool was_killed = c->signal_number != 0 && code == sg_status_exit_code(SG_PEER_LOST); /* no bug of ours */
+    return options->is_done_without != NULL && (was_killed || came_too_late(c)) &&
+           options->is_done_without(options->user, c->who, !was_killed);
+}
+
 /* Judges how a child ended, once its last word was read. */
 static void judge(child *c)
 {
@@ -244,13 +254,12 @@ static void judge(child *c)
         return;
     }
     const int code = describe_end(c, &how);
-    const bool is_done = options->is_done_without != NULL && options->is_done_without(options->user, c->who);
-    if (is_done && came_too_late(c)) {
+    if (is_done_without(c, code)) {
         options->on_done_without(options->user, c->who, how.message);
         options->on_finished(options->user, c->who, sg_supervisor_n_alive(s));
         return;
     }
-    if (!is_done && restart(c, &how))
+    if (restart(c, &how))
         return;
     s->failure = code;
     s->error = how;

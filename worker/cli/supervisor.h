@@ -25,14 +25,16 @@ typedef struct sg_supervisor_options {
     void (*on_line)(void *user, const char *who, const char *line);
     /* A child ended well: how many of those that were started still run. Not called once something has failed. */
     void (*on_finished)(void *user, const char *who, size_t n_alive);
-    /* Whether what all of them are for is done without this child, which has failed. It is then not started anew; and
-     * if it ended because it found nobody (69), or another in its place (75), it is as good as one that ended well. One
-     * that was killed, crashed or has another reason has failed all the same. NULL: never. */
-    bool (*is_done_without)(void *user, const char *who);
+    /* Whether what all of them are for is done without this child, which has failed: it is then as good as one that
+     * ended well. came_too_late: it ended because it found nobody (69), or another in its place (75); else it was
+     * killed. Not asked of one that crashed or has another reason. NULL: never. */
+    bool (*is_done_without)(void *user, const char *who, bool came_too_late);
     /* It was as good as that, for `how`: "worker-1 failed with exit code 69: ...". on_finished follows. */
     void (*on_done_without)(void *user, const char *who, const char *how);
     /* Children that were killed or have crashed are started anew, so often in all; `n` of on_restarted counts. */
     uint64_t restarts;
+    /* But not those for whom nothing is left to do. NULL: there always is. */
+    bool (*has_work_for)(void *user, const char *who);
     /* What such a one gets behind the command line that it had at first: words up to a NULL, copied; NULL, or no
      * function: nothing. */
     const char *const *(*more_words)(void *user, const char *who);

@@ -224,6 +224,7 @@ struct sg_session {
     sg_session_state state;
     bool leaving;
     bool said_hello;         /* at least once */
+    bool has_trained;        /* it has had a ticket, in whatever generation */
     bool was_declared;       /* at least once: a declaration was answered to its end */
     bool resting, rest_told; /* no more tickets are asked for; a heartbeat has said so */
     sg_status failed;        /* OK, or that with which everything ends from now on */

@@ -57,6 +57,7 @@ void sg_session_hello_ask(sg_session *session, sg_session_task *task)
     hello.after = session->after;
     hello.late = session->late;
     hello.data_examples = session->data_examples;
+    hello.has_trained = session->has_trained;
     hello.progress = session->late == 0 ? NULL : late_progress(session, &hello.n_progress);
     session->said_hello = true;
     sg_session_request_add(session, task, SG_SESSION_HELLO, SG_SESSION_COORDINATOR, &hello.base);

@@ -288,6 +288,7 @@ static void ticket_answered(sg_session *session, uint64_t now_ms, uint32_t index
     }
     SG_ASSERT(group->n_held < SG_SESSION_MAX_HELD);
     group->held[group->n_held++] = (sg_session_held){.ticket = sg_session_ticket_copy(session, ticket)};
+    session->has_trained = true;
     group->received = sg_session_is_sync(session) ? ticket->step->step + 1 : group->received + 1;
     sg_session_ticket_offer(session, now_ms, index);
 }
