@@ -28,6 +28,21 @@ bool sg_coordinator_drain_begin(sg_coordinator *c, bool stop, uint32_t ps)
     return true;
 }
 
+/* Writing gets as much time as ever. */
+static void set_by(sg_coordinator *c)
+{
+    c->drain.by_ms = c->drain.since_ms + c->config->shutdown_grace_ms / 2 + c->drain.lagged_ms;
+}
+
+void sg_coordinator_drain_note_lag(sg_coordinator *c)
+{
+    const uint64_t waited_ms = c->now_ms - c->drain.since_ms, first_ms = c->config->shutdown_grace_ms / 8;
+    if (!c->drain.stop || c->drain.lagged_ms > 0 || waited_ms <= first_ms)
+        return;
+    c->drain.lagged_ms = waited_ms - first_ms < first_ms ? waited_ms - first_ms : first_ms;
+    set_by(c);
+}
+
 /* It has come to its end, perhaps without one: then there is a reason, else "". */
 static void end(sg_coordinator *c, const char *reason)
 {
@@ -68,7 +83,7 @@ bool sg_coordinator_drain_advance(sg_coordinator *c)
 void sg_coordinator_drain_extend(sg_coordinator *c, uint64_t late_ms)
 {
     c->drain.since_ms = sg_coordinator_put_off(c, c->drain.since_ms, late_ms);
-    c->drain.by_ms = c->drain.since_ms + c->config->shutdown_grace_ms / 2;
+    set_by(c);
 }
 
 bool sg_coordinator_drain_call_off(sg_coordinator *c)

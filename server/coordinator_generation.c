@@ -138,6 +138,8 @@ bool sg_coordinator_generation_advance(sg_coordinator *c)
 /* The first step waits for those that were at it, if anybody was; one whose loss is held back is one of them. */
 static void await_members(sg_coordinator *c, const sg_checkpoint_manifest *manifest)
 {
+    /* Nobody is a member yet where this one ends before its first step. */
+    const sg_workers still_awaited = c->started ? (sg_workers){0} : c->awaited;
     c->awaited = (sg_workers){0};
     c->started_anew = c->started_anew && !c->has_returned && !c->has_trained;
     if (manifest == NULL)
@@ -146,6 +148,8 @@ static void await_members(sg_coordinator *c, const sg_checkpoint_manifest *manif
         if (c->workers[i].member || sg_coordinator_losses_holds(c, i))
             sg_workers_add(&c->awaited, i);
     }
+    if (sg_workers_is_empty(&c->awaited))
+        c->awaited = still_awaited;
     if (sg_workers_is_empty(&c->awaited) && manifest->set.iteration > 0)
         c->awaited = manifest->members;
 }

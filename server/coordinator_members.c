@@ -320,7 +320,10 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
     }
     if (!sg_coordinator_takes(c, call, c->n_workers))
         return;
-    if (!heed_generation(c, request, call) || refuse_trained(c, request, call))
+    /* Of a folder that is not the job's more can be said. Without one, who is refused is no reason to go back. */
+    const bool has_folder = sg_coordinator_save_due(c);
+    if ((!has_folder && refuse_trained(c, request, call)) || !heed_generation(c, request, call) ||
+        (has_folder && refuse_trained(c, request, call)))
         return;
     bool returns = request->generation != 0 && request->generation < c->generation && !is_known(c, request);
     if (!accept_life(c, request, call))

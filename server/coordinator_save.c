@@ -299,7 +299,7 @@ static bool must_wait(const sg_coordinator *c)
     if (!c->drain.stop || !sg_coordinator_losses_any_member(c))
         return false;
     const bool lags = !sg_coordinator_is_async(c) && sg_coordinator_change_any_lags(c);
-    return waited_ms < (lags ? grace_ms * 3 : grace_ms) / 8;
+    return waited_ms < (lags ? grace_ms / 4 : grace_ms / 8);
 }
 
 /* Is everything known that the order says? Async: at the mark, if anything was finished since the newest one. */
@@ -320,6 +320,7 @@ static bool cut(sg_coordinator *c)
     sg_coordinator_save *save = &c->save;
     if (must_wait(c))
         return false;
+    sg_coordinator_drain_note_lag(c);
     if (nobody_goes_on(c) && save->mark > sg_coordinator_save_end_iteration(c)) { /* it was meant for later */
         memset(save->known, 0, sizeof save->known);
         save->n_known = 0;

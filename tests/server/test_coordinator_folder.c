@@ -43,6 +43,22 @@ Test(coordinator_folder, a_worker_that_has_trained_is_refused_by_a_job_that_begi
     }
 }
 
+/* Nor does anybody go back because of it. */
+Test(coordinator_folder, a_worker_that_is_refused_because_it_has_trained_disturbs_nobody)
+{
+    rig r;
+    rig_init(&r, rig_two_ps);
+    rig_register_all(&r);
+    const uint64_t worker = rig_join(&r, 0, 8);
+    rig_declare(&r, worker);
+    Shardgrad__V1__HelloRequest hello = rig_hello_request(&r, 1, 7);
+    hello.generation = 3;
+    hello.has_trained = true;
+    rig_failed(rig_hello_with(&r, &hello), SG_CONFIG, "worker 1 has trained");
+    cr_assert_eq(rig_heartbeat(&r, worker)->status, SG_OK);
+    rig_deinit(&r);
+}
+
 /* Its folder was emptied, or is another. In its own generation, too: that one it began without knowing of theirs. */
 Test(coordinator_folder, a_ps_that_was_in_a_generation_that_is_not_recorded_ends_the_job_naming_the_folder)
 {

@@ -91,9 +91,9 @@ Test(coordinator_restore, one_that_was_at_it_and_does_not_come_again_is_given_up
     rig_deinit(&r);
 }
 
-/* Of three workers one was lost long ago; then ps 1 is started anew, before anything but the initial values was saved.
- */
-static void go_back_to_the_beginning(rig *r, sg_checkpoint_manifest *manifest, uint64_t workers[2])
+/* Of three workers one was lost long ago; then ps 1 is started anew, so many times before the next step, and before
+ * anything but the initial values was saved. */
+static void go_back_to_the_beginning(rig *r, sg_checkpoint_manifest *manifest, uint64_t n_times, uint64_t workers[2])
 {
     static uint64_t zeros[] = {0, 0};
     uint64_t all[3];
@@ -108,24 +108,54 @@ static void go_back_to_the_beginning(rig *r, sg_checkpoint_manifest *manifest, u
     manifest->set.iteration = manifest->next_iteration = 0;
     manifest->steps = zeros;
     r->newest = manifest;
-    rig_register_as(r, 1, 555, "host:1");
-    r->lives[1] = 555;
-    rig_pass(r, 300);
+    for (uint64_t life = 555; life < 555 + n_times; life++) {
+        rig_register_as(r, 1, life, "host:1");
+        r->lives[1] = life;
+        rig_pass(r, 300);
+    }
     for (uint32_t i = 0; i < 2; i++)
         workers[i] = restored_incarnation(restored_hello(r, i, 1000 + i));
 }
 
 Test(coordinator_restore, one_that_was_lost_before_a_recovery_from_the_initial_values_is_not_waited_for)
 {
+    for (uint64_t n_times = 1; n_times < 3; n_times++) {
+        rig r;
+        sg_checkpoint_manifest manifest;
+        uint64_t workers[2];
+        go_back_to_the_beginning(&r, &manifest, n_times, workers);
+        for (uint32_t i = 0; i < 2; i++)
+            rig_declare(&r, workers[i]);
+        rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
+        rig_ticket(&r, workers[1], 0, 0, 0);
+        cr_assert_eq(rig_granted(first)->size, 2);
+        rig_deinit(&r);
+    }
+}
+
+/* It went on alone from a set of two; then ps 1 is lost, and lost again before the next step. */
+Test(coordinator_restore, one_that_was_never_in_this_job_is_not_waited_for_after_two_recoveries_either)
+{
     rig r;
-    sg_checkpoint_manifest manifest;
-    uint64_t workers[2];
-    go_back_to_the_beginning(&r, &manifest, workers);
-    for (uint32_t i = 0; i < 2; i++)
-        rig_declare(&r, workers[i]);
-    rig_call *first = rig_ticket(&r, workers[0], 0, 0, 0);
-    rig_ticket(&r, workers[1], 0, 0, 0);
-    cr_assert_eq(rig_granted(first)->size, 2);
+    rig_init(&r, (const char *const[]){restored_two_ps[0], restored_two_ps[1], "workers=1", "max_workers=3",
+                                       "on_worker_loss=abort", NULL});
+    sg_coordinator_destroy(r.coordinator);
+    sg_checkpoint_manifest manifest = restored_manifest(&r);
+    r.newest = &manifest;
+    r.coordinator = sg_coordinator_create(r.config);
+    rig_register_all(&r);
+    rig_register_all(&r);
+    uint64_t worker = rig_join(&r, 0, 7);
+    rig_declare(&r, worker);
+    rig_granted(rig_ticket(&r, worker, 0, 0, 0));
+    for (uint64_t life = 555; life < 557; life++) {
+        rig_register_as(&r, 1, life, "host:1");
+        r.lives[1] = life;
+        rig_pass(&r, 300);
+    }
+    worker = restored_incarnation(restored_hello(&r, 0, 7));
+    rig_declare(&r, worker);
+    cr_assert_eq(rig_granted(rig_ticket(&r, worker, 0, 0, 0))->size, 1);
     rig_deinit(&r);
 }
 
@@ -134,7 +164,7 @@ Test(coordinator_restore, after_a_recovery_from_the_initial_values_the_job_ends_
     rig r;
     sg_checkpoint_manifest manifest;
     uint64_t workers[2];
-    go_back_to_the_beginning(&r, &manifest, workers);
+    go_back_to_the_beginning(&r, &manifest, 1, workers);
     for (uint32_t i = 0; i < 2; i++)
         cr_assert_eq(rig_leave(&r, workers[i], UINT64_MAX)->status, SG_OK);
     rig_live(&r, 60000, NULL);

@@ -39,7 +39,8 @@ typedef struct cluster {
     sg_supervisor *supervisor;
     sg_restart restart;
     size_t n_workers_alive; /* that did not end well yet */
-    bool ps_restarted;      /* a ps was started anew */
+    bool ps_restarted;      /* a ps was started anew, and no step was seen to be finished since */
+    uint64_t steps;         /* finished, as last seen */
     int signal_number;      /* the first that came; 0: none */
     uint64_t told_ms;       /* when it was told what the ps still do after the last worker; 0: never */
     uint64_t tested;        /* 1 + the iteration of the newest test that was told of; 0: none */
@@ -159,6 +160,8 @@ static void on_line(void *user, const char *who, const char *line)
 static void on_ps_end_due(uv_timer_t *timer)
 {
     cluster *c = timer->data;
+    if (sg_supervisor_is_stopping(c->supervisor))
+        return;
     sg_progress_print(&c->run->progress, "shardgrad: the ps did not end after the last worker; stopping them");
     if (c->ps_restarted && sg_supervisor_pid(c->supervisor, "ps-0") != 0)
         (void)!sg_error_set(&c->end, SG_PEER_LOST, "a ps was started anew when all workers were about to end");
@@ -188,7 +191,7 @@ static bool is_done_without(void *user, const char *who, bool came_too_late)
     const cluster *c = user;
     if (is_worker(who))
         return came_too_late && is_job_over(c);
-    return is_at_its_end(c) && strcmp(who, "ps-0") != 0;
+    return is_at_its_end(c) && (strcmp(who, "ps-0") != 0 || c->config->checkpoint.dir[0] == '\0');
 }
 
 /* Nobody would make again what a ps took with it. */
@@ -312,6 +315,9 @@ static void show(cluster *c, const Shardgrad__V1__StatusResponse *response)
     /* Of tickets that a worker finished before a restore nothing is left but how many were handed out in all. */
     if (response->mode != SHARDGRAD__V1__MODE__MODE_SYNC && state.steps > 0)
         state.steps = response->steps < c->run->progress.total_steps ? response->steps : c->run->progress.total_steps;
+    const bool goes_on = response->state == SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING && state.steps > c->steps;
+    c->ps_restarted = c->ps_restarted && !goes_on;
+    c->steps = state.steps;
     if (state.examples == 0)
         state.loss = NAN;
     for (size_t i = 0; i < response->n_evaluations; i++) {
@@ -443,14 +449,19 @@ static int find_failure(const cluster *c, sg_status start_status, sg_error *err)
     return sg_status_exit_code(c->end.code);
 }
 
+/* That goes on from the newest checkpoint. */
+static const char *command_to_go_on(const sg_config *config)
+{
+    return strcmp(config->restore, "latest") == 0 ? "the same command" : "the same command, without --restore,";
+}
+
 static void tell_how_to_go_on(const sg_config *config)
 {
     if (config->checkpoint.dir[0] == '\0')
         fprintf(stderr, "shardgrad: stopped before the end, and nothing is kept: checkpoint.dir is not set\n");
     else if (sg_restart_has_checkpoint(config))
-        fprintf(stderr,
-                "shardgrad: stopped before the end; the same command%s goes on from the newest checkpoint in %s\n",
-                strcmp(config->restore, "latest") == 0 ? "" : ", without --restore,", config->checkpoint.dir);
+        fprintf(stderr, "shardgrad: stopped before the end; %s goes on from the newest checkpoint in %s\n",
+                command_to_go_on(config), config->checkpoint.dir);
     else
         fprintf(stderr, "shardgrad: stopped before the first checkpoint in %s was made; the same command begins anew\n",
                 config->checkpoint.dir);
@@ -465,9 +476,11 @@ static int conclude(cluster *c, sg_status start_status, sg_error *err)
         (void)!sg_run_directory_print(&c->heard.unwritten, c->config->run_dir, NULL); /* what failed is told, and why */
     if (failure != 0) { /* before it was told to stop, if it was */
         fprintf(stderr, "shardgrad: %s (logs: %s/log)\n", err->message, c->config->run_dir);
-        if (is_at_its_end(c) && c->config->checkpoint.dir[0] != '\0')
-            fprintf(stderr, "shardgrad: the last checkpoint may be missing, though all workers were done; the same "
-                            "command goes on from the newest\n");
+        if (start_status == SG_OK && is_at_its_end(c) && c->config->checkpoint.dir[0] != '\0')
+            fprintf(stderr,
+                    "shardgrad: the last checkpoint may be missing, though all workers were done; %s goes on from the "
+                    "newest\n",
+                    command_to_go_on(c->config));
         return failure;
     }
     int code = c->signal_number == SIGINT ? 130 : 0;
