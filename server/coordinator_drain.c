@@ -34,10 +34,12 @@ static void set_by(sg_coordinator *c)
     c->drain.by_ms = c->drain.since_ms + c->config->shutdown_grace_ms / 2 + c->drain.lagged_ms;
 }
 
-void sg_coordinator_drain_note_lag(sg_coordinator *c)
+void sg_coordinator_drain_close(sg_coordinator *c)
 {
     const uint64_t waited_ms = c->now_ms - c->drain.since_ms, first_ms = c->config->shutdown_grace_ms / 8;
-    if (!c->drain.stop || c->drain.lagged_ms > 0 || waited_ms <= first_ms)
+    const bool lagged = c->drain.stop && !c->drain.closed && waited_ms > first_ms;
+    c->drain.closed = true;
+    if (!lagged)
         return;
     c->drain.lagged_ms = waited_ms - first_ms < first_ms ? waited_ms - first_ms : first_ms;
     set_by(c);
@@ -90,7 +92,7 @@ bool sg_coordinator_drain_call_off(sg_coordinator *c)
 {
     if (!c->drain.on || c->drain.stop || sg_coordinator_members_n_live(c) == 0)
         return false;
-    c->drain.on = c->drain.tried = false;
+    c->drain.on = c->drain.tried = c->drain.closed = false;
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_RUNNING;
     return true;
 }

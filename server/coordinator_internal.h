@@ -342,8 +342,8 @@ bool sg_coordinator_is_at_work(const sg_coordinator *c);
 bool sg_coordinator_drain_begin(sg_coordinator *c, bool stop, uint32_t ps);
 /* A ps was lost. True: while the last checkpoint was made, for which nobody is waited any more; that is the end. */
 bool sg_coordinator_drain_give_up(sg_coordinator *c, const char *why);
-/* The last one is cut now, for which groups were waited for, perhaps. */
-void sg_coordinator_drain_note_lag(sg_coordinator *c);
+/* The last one is cut now, for which groups were waited for, perhaps: no step is handed out any more. */
+void sg_coordinator_drain_close(sg_coordinator *c);
 /* True: it has come to its end. */
 bool sg_coordinator_drain_advance(sg_coordinator *c);
 /* Somebody came while the last checkpoint was being made: it was not the last. */

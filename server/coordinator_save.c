@@ -320,7 +320,8 @@ static bool cut(sg_coordinator *c)
     sg_coordinator_save *save = &c->save;
     if (must_wait(c))
         return false;
-    sg_coordinator_drain_note_lag(c);
+    if (c->drain.on)
+        sg_coordinator_drain_close(c);
     if (nobody_goes_on(c) && save->mark > sg_coordinator_save_end_iteration(c)) { /* it was meant for later */
         memset(save->known, 0, sizeof save->known);
         save->n_known = 0;

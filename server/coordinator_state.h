@@ -319,6 +319,7 @@ typedef struct sg_coordinator_drain {
     bool stop;  /* because a ps was told to: this one, */
     uint32_t ps;
     uint64_t since_ms, by_ms; /* then, and not later than then */
+    bool closed;              /* the last one is being cut: nothing that is begun from now on would be in it */
     uint64_t lagged_ms;       /* of that time, spent on groups that finish an iteration: the end is put off by it */
 } sg_coordinator_drain;
 

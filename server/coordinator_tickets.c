@@ -96,7 +96,8 @@ static sg_coordinator_step *open_step(sg_coordinator *c, const sg_coordinator_pa
     }
     iteration = sg_coordinator_steps_iteration(c, call->ask.group, iteration > lowest ? iteration : lowest);
     /* Before the end no more iterations are begun; one that was, in another group, is finished. */
-    *wait = (c->drain.on && iteration >= c->frozen) || !sg_coordinator_change_opens(c, iteration);
+    const bool ends = c->drain.on && (c->drain.closed || iteration >= c->frozen);
+    *wait = ends || !sg_coordinator_change_opens(c, iteration);
     return *wait ? NULL : sg_coordinator_steps_open(c, call->ask.group, iteration);
 }
 

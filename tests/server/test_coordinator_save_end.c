@@ -91,6 +91,7 @@ Test(coordinator_save_end, told_to_stop_a_group_that_does_not_come_is_not_waited
     rig_pass(&r, grace_ms / 4 + 100);
     cr_assert_eq(rig_n_cuts(&r), 2);
     cr_assert_eq(rig_cut(&r)->mark, 1);
+    cr_assert(rig_waits(rig_ticket_for(&r, workers[0], 1, 0, 0, 0)), "it would not be in it");
     rig_pass(&r, grace_ms * 3 / 8 - 300);
     cr_assert_not(rig_logged(&r, "no_checkpoint"), "%s", r.log);
     rig_complete(&r, 1);
