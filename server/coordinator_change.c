@@ -12,10 +12,6 @@
 #include "server/coordinator_internal.h"
 #include "server/coordinator_save.h"
 
-/* Sync: so far behind, a group is on its way: of the other one the step of the same iteration, the next and the one
- * after that may have been handed out. One that is farther behind is stepped when its trainer likes. */
-#define NEAR_ITERATIONS 3u
-
 /* --- may it be? ------------------------------------------------------------------------------------------------- */
 
 bool sg_coordinator_change_needed(const sg_config *from, const sg_config *to)
@@ -48,8 +44,6 @@ sg_status sg_coordinator_change_check(const sg_coordinator *c, const sg_config *
         return sg_error_set(err, SG_CONFIG,
                             "update.mode and update.rule can be changed only in a job that makes checkpoints: set "
                             "checkpoint.dir, or end the job, change the cluster file, and start it again");
-    if (c->drain.on)
-        return sg_error_set(err, SG_STOPPED, "the job is about to end: nothing is changed any more");
     if (sg_coordinator_generation_recovers(c))
         return sg_error_set(err, SG_WAITING, "the job goes back to its newest checkpoint first (%s): ask again",
                             c->why);
@@ -171,53 +165,6 @@ void sg_coordinator_change_deinit(sg_coordinator *c)
 
 /* --- what was begun closes -------------------------------------------------------------------------------------- */
 
-/* Iterations of the members, and of those who are missed and whose places others will take. */
-typedef struct members_view {
-    uint64_t first;   /* that one of them takes part in */
-    uint64_t n_later; /* of them take part from a later iteration on than was asked about */
-} members_view;
-
-static void view_add(members_view *view, uint64_t member_from, uint64_t iteration)
-{
-    view->first = member_from < view->first ? member_from : view->first;
-    view->n_later += member_from > iteration;
-}
-
-static members_view view_members(const sg_coordinator *c, uint64_t iteration)
-{
-    members_view view = {.first = UINT64_MAX};
-    const sg_coordinator_loss *loss;
-    for (uint32_t i = 0; i < c->n_workers; i++) {
-        if (c->workers[i].member)
-            view_add(&view, c->workers[i].member_from, iteration);
-    }
-    TAILQ_FOREACH(loss, &c->losses, link)
-    view_add(&view, loss->life.member_from, iteration);
-    if (view.first == UINT64_MAX)
-        view.first = 0;
-    return view;
-}
-
-/* Sync: a step of an iteration that was begun in another group, and is about to be asked for. Each joiner may have got
- * a step farther than the one who let it in. */
-static bool lags(const sg_coordinator *c, uint32_t index)
-{
-    const sg_coordinator_group *group = &c->groups[index];
-    const uint64_t from = group->next_step > 0 ? group->last_iteration + 1 : 0;
-    const members_view view = view_members(c, from);
-    const uint64_t next = sg_coordinator_steps_iteration(c, index, from > view.first ? from : view.first);
-    return next < c->frozen && c->frozen - next <= NEAR_ITERATIONS + view.n_later;
-}
-
-bool sg_coordinator_change_any_lags(const sg_coordinator *c)
-{
-    for (uint32_t group = 0; group < c->n_groups && sg_coordinator_losses_any_member(c); group++) {
-        if (lags(c, group))
-            return true;
-    }
-    return false;
-}
-
 static bool has_waited(const sg_coordinator *c, uint64_t ms)
 {
     return c->now_ms - c->change.since_ms >= ms;
@@ -266,7 +213,7 @@ static bool is_quiet(const sg_coordinator *c)
     if (sg_coordinator_is_async(c))
         return !sg_coordinator_losses_held(c) && first_unfinished(c) == c->n_workers;
     /* A group that has not come by then does not step in every iteration. */
-    return has_waited(c, c->config->start_timeout_ms / 2) || !sg_coordinator_change_any_lags(c);
+    return has_waited(c, c->config->start_timeout_ms / 2) || !sg_coordinator_lag_any(c);
 }
 
 bool sg_coordinator_change_saves(const sg_coordinator *c)

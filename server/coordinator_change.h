@@ -36,7 +36,7 @@ void sg_coordinator_hyper_go_back(sg_coordinator *c);
 
 /* Does it take a new generation to get there? */
 bool sg_coordinator_change_needed(const sg_config *from, const sg_config *to);
-/* May it begin now? Errors: CONFIG; STOPPED (the job ends), WAITING (it recovers), NOT_READY (it has not begun). */
+/* May it begin now? Errors: CONFIG; WAITING (it recovers), NOT_READY (it has not begun). */
 SG_MUST_USE sg_status sg_coordinator_change_check(const sg_coordinator *c, const sg_config *to, sg_error *err);
 /* Begins it, to this set, whose contents are the coordinator's then. Returns the number that it is to have. */
 uint64_t sg_coordinator_change_begin(sg_coordinator *c, const sg_coordinator_hyper *take);
@@ -51,8 +51,6 @@ const sg_coordinator_hyper *sg_coordinator_change_target(const sg_coordinator *c
 bool sg_coordinator_change_begins(const sg_coordinator *c);
 /* And what is to be in its checkpoint is there, or on its way: it is to be cut. */
 bool sg_coordinator_change_saves(const sg_coordinator *c);
-/* Sync: somebody is about to ask for a step of an iteration that was begun in another group. */
-bool sg_coordinator_change_any_lags(const sg_coordinator *c);
 /* Sync: may a step of this iteration be handed out? (One of an iteration that was begun always may: steps of it that
  * were handed out may come after it.) */
 bool sg_coordinator_change_opens(const sg_coordinator *c, uint64_t iteration);

@@ -9,6 +9,12 @@ bool sg_coordinator_is_at_work(const sg_coordinator *c)
     return sg_coordinator_is_running(c) || c->drain.on;
 }
 
+/* It is given up then: half of the grace is for what is begun and for writing, and writing gets as much as ever. */
+static void set_by(sg_coordinator *c)
+{
+    c->drain.by_ms = c->drain.since_ms + c->config->shutdown_grace_ms / 2 + c->drain.lagged_ms;
+}
+
 bool sg_coordinator_drain_begin(sg_coordinator *c, bool stop, uint32_t ps)
 {
     if (!sg_coordinator_save_due(c) || !sg_coordinator_is_at_work(c) || !c->save.complete)
@@ -21,27 +27,34 @@ bool sg_coordinator_drain_begin(sg_coordinator *c, bool stop, uint32_t ps)
         c->drain.stop = true;
         c->drain.ps = ps;
         c->drain.since_ms = c->now_ms;
-        c->drain.by_ms = c->now_ms + c->config->shutdown_grace_ms / 2;
+        set_by(c);
     }
     c->drain.on = true;
     c->state = SHARDGRAD__V1__JOB_STATE__JOB_STATE_DRAINING;
     return true;
 }
 
-/* Writing gets as much time as ever. */
-static void set_by(sg_coordinator *c)
+/* Time for those who were told to stop along with the ps: they leave at once, and what they did not push is in no
+ * checkpoint. Groups that lag get as much again. */
+static uint64_t patience_ms(const sg_coordinator *c)
 {
-    c->drain.by_ms = c->drain.since_ms + c->config->shutdown_grace_ms / 2 + c->drain.lagged_ms;
+    return c->config->shutdown_grace_ms / 8;
+}
+
+bool sg_coordinator_drain_waits(const sg_coordinator *c)
+{
+    if (!c->drain.stop || !sg_coordinator_losses_any_member(c))
+        return false;
+    const bool lags = !sg_coordinator_is_async(c) && sg_coordinator_lag_any(c);
+    return c->now_ms - c->drain.since_ms < (lags ? 2 : 1) * patience_ms(c);
 }
 
 void sg_coordinator_drain_close(sg_coordinator *c)
 {
-    const uint64_t waited_ms = c->now_ms - c->drain.since_ms, first_ms = c->config->shutdown_grace_ms / 8;
-    const bool lagged = c->drain.stop && !c->drain.closed && waited_ms > first_ms;
+    const uint64_t waited_ms = c->now_ms - c->drain.since_ms, patience = patience_ms(c);
+    if (c->drain.stop && !c->drain.closed && waited_ms > patience)
+        c->drain.lagged_ms = waited_ms - patience < patience ? waited_ms - patience : patience;
     c->drain.closed = true;
-    if (!lagged)
-        return;
-    c->drain.lagged_ms = waited_ms - first_ms < first_ms ? waited_ms - first_ms : first_ms;
     set_by(c);
 }
 

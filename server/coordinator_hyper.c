@@ -253,8 +253,6 @@ static bool may_begin(sg_coordinator *c, const Shardgrad__V1__SetRequest *reques
     if (change(c, request, changed, &err) != SG_OK || (sg_coordinator_change_needed(c->config, *changed) &&
                                                        sg_coordinator_change_check(c, *changed, &err) != SG_OK)) {
         sg_config_destroy(*changed);
-        if (err.code == SG_STOPPED) /* what was about to end may go on all the same */
-            sg_coordinator_change_remember(c, request->request, err.code, err.message);
         sg_coordinator_fail_error(c, call, &err);
         return false;
     }

@@ -23,6 +23,7 @@
  *   coordinator_save_ask.c   who asks for one, and what people are told
  *   coordinator_news.c       async: was anything pushed since the newest?
  *   coordinator_drain.c      the last one, before the end
+ *   coordinator_lag.c        groups that have yet to come to an iteration that was begun
  *   coordinator_manifest.c   what is written beside the values
  *   coordinator_hyper.c      sets of hyper-parameters
  *   coordinator_change.c     a change of mode or rule
@@ -334,6 +335,11 @@ const char *sg_coordinator_norms_waiting_of(const sg_coordinator *c, uint32_t gr
 void sg_coordinator_norms_forget(sg_coordinator *c);
 void sg_coordinator_norms_deinit(sg_coordinator *c);
 
+/* --- coordinator_lag.c -------------------------------------------------------------------------------------------- */
+
+/* Sync: somebody is about to ask for a step of an iteration that was begun in another group. */
+bool sg_coordinator_lag_any(const sg_coordinator *c);
+
 /* --- coordinator_drain.c ------------------------------------------------------------------------------------------ */
 
 /* It trains, or makes its last checkpoint. */
@@ -342,7 +348,9 @@ bool sg_coordinator_is_at_work(const sg_coordinator *c);
 bool sg_coordinator_drain_begin(sg_coordinator *c, bool stop, uint32_t ps);
 /* A ps was lost. True: while the last checkpoint was made, for which nobody is waited any more; that is the end. */
 bool sg_coordinator_drain_give_up(sg_coordinator *c, const char *why);
-/* The last one is cut now, for which groups were waited for, perhaps: no step is handed out any more. */
+/* Told to stop: the last one is not cut yet, because what was begun is about to be finished. */
+bool sg_coordinator_drain_waits(const sg_coordinator *c);
+/* It is cut now: no step is handed out any more. */
 void sg_coordinator_drain_close(sg_coordinator *c);
 /* True: it has come to its end. */
 bool sg_coordinator_drain_advance(sg_coordinator *c);

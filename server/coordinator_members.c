@@ -268,32 +268,6 @@ static bool knows_more(const sg_coordinator *c, const Shardgrad__V1__HelloReques
            (request->generation == c->generation && !is_known(c, request) && remembers_all);
 }
 
-/* Where records are kept they know all generations; else each coordinator has its own. False: the call was failed, and
- * the job perhaps with it. */
-static bool heed_generation(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
-{
-    const bool more = knows_more(c, request);
-    if (sg_coordinator_save_due(c)) {
-        const uint64_t known = generation_known(request);
-        if (more || known > c->generation)
-            sg_coordinator_generation_contradicted(c, "worker", request->worker, request->address, known, call);
-        return !more && known <= c->generation;
-    }
-    if (more && sg_coordinator_generation_may_follow(c))
-        sg_coordinator_generation_next(c, request->generation, "a worker knows of a later generation");
-    return true;
-}
-
-/* It missed a ps and dropped what it had, where no generation has begun since. Where a ps is lost one will, and answers
- * its hello; where all are there, because only ps 0 stood still or the network did, it is let in again in this one. If
- * that helps it no step further it keeps no lease: others must not wait for it for ever. */
-static bool gives_up_now(const sg_coordinator *c, const sg_coordinator_worker *worker,
-                         const Shardgrad__V1__HelloRequest *request)
-{
-    return request->generation >= c->generation && worker->state == SG_COORDINATOR_WORKER_JOINED &&
-           (request->gives_up == 0 || request->gives_up == worker->incarnation);
-}
-
 /* Its values would be taken for the initial ones. */
 static bool refuse_trained(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
 {
@@ -310,6 +284,35 @@ static bool refuse_trained(sg_coordinator *c, const Shardgrad__V1__HelloRequest 
     return true;
 }
 
+/* Where records are kept they know all generations; else each coordinator has its own. False: the call was failed, and
+ * the job perhaps with it. */
+static bool heed_generation(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
+{
+    const bool more = knows_more(c, request);
+    if (sg_coordinator_save_due(c)) {
+        const uint64_t known = generation_known(request);
+        const bool contradicts = more || known > c->generation;
+        if (contradicts)
+            sg_coordinator_generation_contradicted(c, "worker", request->worker, request->address, known, call);
+        return !contradicts && !refuse_trained(c, request, call);
+    }
+    if (refuse_trained(c, request, call)) /* which is no reason to go back */
+        return false;
+    if (more && sg_coordinator_generation_may_follow(c))
+        sg_coordinator_generation_next(c, request->generation, "a worker knows of a later generation");
+    return true;
+}
+
+/* It missed a ps and dropped what it had, where no generation has begun since. Where a ps is lost one will, and answers
+ * its hello; where all are there, because only ps 0 stood still or the network did, it is let in again in this one. If
+ * that helps it no step further it keeps no lease: others must not wait for it for ever. */
+static bool gives_up_now(const sg_coordinator *c, const sg_coordinator_worker *worker,
+                         const Shardgrad__V1__HelloRequest *request)
+{
+    return request->generation >= c->generation && worker->state == SG_COORDINATOR_WORKER_JOINED &&
+           (request->gives_up == 0 || request->gives_up == worker->incarnation);
+}
+
 void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloRequest *request, void *call)
 {
     sg_error err;
@@ -320,10 +323,7 @@ void sg_coordinator_members_hello(sg_coordinator *c, const Shardgrad__V1__HelloR
     }
     if (!sg_coordinator_takes(c, call, c->n_workers))
         return;
-    /* Of a folder that is not the job's more can be said. Without one, who is refused is no reason to go back. */
-    const bool has_folder = sg_coordinator_save_due(c);
-    if ((!has_folder && refuse_trained(c, request, call)) || !heed_generation(c, request, call) ||
-        (has_folder && refuse_trained(c, request, call)))
+    if (!heed_generation(c, request, call))
         return;
     bool returns = request->generation != 0 && request->generation < c->generation && !is_known(c, request);
     if (!accept_life(c, request, call))

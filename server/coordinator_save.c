@@ -291,17 +291,6 @@ static bool nobody_goes_on(const sg_coordinator *c)
     return !c->started || !sg_coordinator_losses_any_member(c) || c->drain.on || sg_coordinator_change_saves(c);
 }
 
-/* Whoever was told to stop along with the ps leaves at once, and what it did not push is in no checkpoint. Others
- * finish in all groups what was begun in one: a step that is left out then is never made up for. */
-static bool must_wait(const sg_coordinator *c)
-{
-    const uint64_t grace_ms = c->config->shutdown_grace_ms, waited_ms = c->now_ms - c->drain.since_ms;
-    if (!c->drain.stop || !sg_coordinator_losses_any_member(c))
-        return false;
-    const bool lags = !sg_coordinator_is_async(c) && sg_coordinator_change_any_lags(c);
-    return waited_ms < (lags ? grace_ms / 4 : grace_ms / 8);
-}
-
 /* Is everything known that the order says? Async: at the mark, if anything was finished since the newest one. */
 static bool can_cut(sg_coordinator *c)
 {
@@ -318,7 +307,7 @@ static bool can_cut(sg_coordinator *c)
 static bool cut(sg_coordinator *c)
 {
     sg_coordinator_save *save = &c->save;
-    if (must_wait(c))
+    if (sg_coordinator_drain_waits(c))
         return false;
     if (c->drain.on)
         sg_coordinator_drain_close(c);
