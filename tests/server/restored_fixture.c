@@ -27,6 +27,13 @@ sg_checkpoint_manifest restored_manifest(const rig *r)
     return manifest;
 }
 
+void restored_coordinator(rig *r, const sg_checkpoint_manifest *manifest)
+{
+    sg_coordinator_destroy(r->coordinator);
+    r->newest = manifest;
+    r->coordinator = sg_coordinator_create(r->config);
+}
+
 rig_call *restored_hello(rig *r, uint32_t worker, uint64_t life)
 {
     Shardgrad__V1__HelloRequest hello = rig_hello_request(r, worker, life);
@@ -38,4 +45,17 @@ uint64_t restored_incarnation(const rig_call *call)
 {
     cr_assert_eq(call->status, SG_OK, "%s", call->text);
     return ((const Shardgrad__V1__HelloResponse *)call->body)->incarnation;
+}
+
+void restored_new_ps(rig *r, uint64_t life)
+{
+    rig_register_as(r, 1, life, "host:9");
+    r->lives[1] = life;
+}
+
+uint64_t restored_again(rig *r, uint32_t worker)
+{
+    const uint64_t incarnation = restored_incarnation(restored_hello(r, worker, 1000 + worker));
+    rig_declare(r, incarnation);
+    return incarnation;
 }

@@ -79,10 +79,8 @@ Test(coordinator_restore, one_that_was_at_it_and_does_not_come_again_is_given_up
     rig_ticket(&r, workers[0], 0, 0, 0);
     rig_granted(rig_ticket(&r, workers[1], 0, 0, 0));
     r.newest = &manifest;
-    rig_register_as(&r, 1, 555, "host:9");
-    r.lives[1] = 555;
-    uint64_t worker = restored_incarnation(restored_hello(&r, 0, 1000));
-    rig_declare(&r, worker);
+    restored_new_ps(&r, 555);
+    const uint64_t worker = restored_again(&r, 0);
     rig_ticket(&r, worker, 0, 0, 0);
     rig_live(&r, 2 * r.config->lease_ms + r.config->park_ms + 2000, (const uint64_t[]){worker, 0});
     const Shardgrad__V1__TicketResponse *ticket = rig_granted(rig_ticket(&r, worker, 0, 0, 0));
@@ -109,8 +107,7 @@ static void go_back_to_the_beginning(rig *r, sg_checkpoint_manifest *manifest, u
     manifest->steps = zeros;
     r->newest = manifest;
     for (uint64_t life = 555; life < 555 + n_times; life++) {
-        rig_register_as(r, 1, life, "host:1");
-        r->lives[1] = life;
+        restored_new_ps(r, life);
         rig_pass(r, 300);
     }
     for (uint32_t i = 0; i < 2; i++)
@@ -139,18 +136,15 @@ Test(coordinator_restore, one_that_was_never_in_this_job_is_not_waited_for_after
     rig r;
     rig_init(&r, (const char *const[]){restored_two_ps[0], restored_two_ps[1], "workers=1", "max_workers=3",
                                        "on_worker_loss=abort", NULL});
-    sg_coordinator_destroy(r.coordinator);
     sg_checkpoint_manifest manifest = restored_manifest(&r);
-    r.newest = &manifest;
-    r.coordinator = sg_coordinator_create(r.config);
+    restored_coordinator(&r, &manifest);
     rig_register_all(&r);
     rig_register_all(&r);
     uint64_t worker = rig_join(&r, 0, 7);
     rig_declare(&r, worker);
     rig_granted(rig_ticket(&r, worker, 0, 0, 0));
     for (uint64_t life = 555; life < 557; life++) {
-        rig_register_as(&r, 1, life, "host:1");
-        r.lives[1] = life;
+        restored_new_ps(&r, life);
         rig_pass(&r, 300);
     }
     worker = restored_incarnation(restored_hello(&r, 0, 7));
@@ -195,8 +189,7 @@ Test(coordinator_restore, one_whose_loss_is_held_back_is_waited_for_in_the_next_
     rig r;
     sg_checkpoint_manifest manifest;
     train_and_lose(&r, &manifest, false);
-    uint64_t worker = restored_incarnation(restored_hello(&r, 0, 1000));
-    rig_declare(&r, worker);
+    const uint64_t worker = restored_again(&r, 0);
     rig_call *first = rig_ticket(&r, worker, 0, 0, 0);
     cr_assert(rig_waits(first), "worker 1 was at it, too");
     rig_live(&r, 3 * r.config->lease_ms, (const uint64_t[]){worker, 0});
@@ -215,8 +208,7 @@ Test(coordinator_restore, one_that_was_at_it_is_not_waited_for_without_end)
     rig r;
     sg_checkpoint_manifest manifest;
     train_and_lose(&r, &manifest, false);
-    uint64_t worker = restored_incarnation(restored_hello(&r, 0, 1000));
-    rig_declare(&r, worker);
+    const uint64_t worker = restored_again(&r, 0);
     rig_call *first = rig_ticket(&r, worker, 0, 0, 0);
     rig_live(&r, r.config->start_timeout_ms + 1000, (const uint64_t[]){worker, 0});
     rig_failed(rig_ticket(&r, worker, 0, 0, 0), SG_PEER_LOST, "worker 1 did not come again within 60");
@@ -248,10 +240,8 @@ Test(coordinator_restore, a_ps_that_comes_again_while_all_losses_are_held_back_b
 static rig_call *first_ticket_of_one(rig *r, sg_checkpoint_manifest *manifest, uint64_t generation_of_hello)
 {
     rig_init(r, (const char *const[]){restored_two_ps[0], restored_two_ps[1], "workers=1", "max_workers=2", NULL});
-    sg_coordinator_destroy(r->coordinator);
     *manifest = restored_manifest(r);
-    r->newest = manifest;
-    r->coordinator = sg_coordinator_create(r->config);
+    restored_coordinator(r, manifest);
     rig_register_all(r);
     rig_register_all(r);
     Shardgrad__V1__HelloRequest hello = rig_hello_request(r, 0, 7);
@@ -280,10 +270,8 @@ Test(coordinator_restore, workers_of_a_job_that_is_started_anew_may_come_late)
         snprintf(wanted, sizeof wanted, "workers=%" PRIu32, n_workers);
         rig_init(&r,
                  (const char *const[]){restored_two_ps[0], restored_two_ps[1], wanted, "on_worker_loss=abort", NULL});
-        sg_coordinator_destroy(r.coordinator);
         sg_checkpoint_manifest manifest = restored_manifest(&r);
-        r.newest = &manifest;
-        r.coordinator = sg_coordinator_create(r.config);
+        restored_coordinator(&r, &manifest);
         rig_register_all(&r);
         rig_register_all(&r);
         const uint64_t worker = rig_join(&r, 1, 7);
@@ -310,10 +298,8 @@ Test(coordinator_restore, a_coordinator_that_is_started_goes_on_from_what_it_fin
 {
     rig r;
     rig_init(&r, restored_two_ps);
-    sg_coordinator_destroy(r.coordinator);
     sg_checkpoint_manifest manifest = restored_manifest(&r);
-    r.newest = &manifest;
-    r.coordinator = sg_coordinator_create(r.config);
+    restored_coordinator(&r, &manifest);
     rig_failed(rig_register(&r, 0), SG_NOT_READY, "begins its generation");
     /* ps 1 served the coordinator before: it is to come as a new life, and then drops what it has. */
     Shardgrad__V1__PsReport report = SHARDGRAD__V1__PS_REPORT__INIT;
@@ -445,10 +431,8 @@ Test(coordinator_restore, steps_tell_a_cut_of_iteration_0_from_the_checkpoint_of
     rig_set(&r, 1, "update.learning_rate", "0.125");
     r.newest = &manifest;
     rig_register_as(&r, 1, 555, "host:9");
-    for (uint32_t i = 0; i < 2; i++) {
-        workers[i] = restored_incarnation(restored_hello(&r, i, 1000 + i));
-        rig_declare(&r, workers[i]);
-    }
+    for (uint32_t i = 0; i < 2; i++)
+        workers[i] = restored_again(&r, i);
     cr_assert(rig_waits(rig_save(&r, 9)), "it is to have what was set since");
     cr_assert_eq(rig_cut(&r)->mark, 0);
     rig_ticket(&r, workers[0], 0, 0, 0);

@@ -8,9 +8,7 @@
 static double first_rate(rig *r, const char *const settings[], sg_checkpoint_manifest *manifest)
 {
     rig_init(r, settings);
-    sg_coordinator_destroy(r->coordinator);
-    r->newest = manifest;
-    r->coordinator = sg_coordinator_create(r->config);
+    restored_coordinator(r, manifest);
     rig_register_all(r);
     rig_register_all(r);
     uint64_t workers[2] = {restored_incarnation(restored_hello(r, 0, 7)),
@@ -69,10 +67,8 @@ Test(coordinator_restore_set, what_was_set_holds_after_a_ps_was_lost)
     rig_set(&r, 1, "update.learning_rate", "0.125");
     r.newest = &manifest;
     rig_register_as(&r, 1, 555, "host:9");
-    for (uint32_t i = 0; i < 2; i++) {
-        workers[i] = restored_incarnation(restored_hello(&r, i, 1000 + i));
-        rig_declare(&r, workers[i]);
-    }
+    for (uint32_t i = 0; i < 2; i++)
+        workers[i] = restored_again(&r, i);
     rig_ticket(&r, workers[0], 0, 0, 0);
     cr_assert_float_eq((double)rig_granted(rig_ticket(&r, workers[1], 0, 0, 0))->step->learning_rate, 0.125, 1e-9);
     rig_deinit(&r);
@@ -85,9 +81,7 @@ static void start_with_change(rig *r, sg_checkpoint_manifest *manifest, sg_check
     *manifest = restored_manifest(r);
     manifest->changes = change;
     manifest->n_changes = 1;
-    sg_coordinator_destroy(r->coordinator);
-    r->newest = manifest;
-    r->coordinator = sg_coordinator_create(r->config);
+    restored_coordinator(r, manifest);
 }
 
 Test(coordinator_restore_set, a_change_that_does_not_fit_the_cluster_file_of_now_ends_the_job_naming_it)
@@ -121,10 +115,8 @@ Test(coordinator_restore_set, nothing_is_set_while_a_generation_is_recorded_and_
     sg_checkpoint_manifest manifest = restored_manifest(&r);
     manifest.changes = &change;
     manifest.n_changes = 1;
-    sg_coordinator_destroy(r.coordinator);
-    r.newest = &manifest;
     r.keeps_records = true;
-    r.coordinator = sg_coordinator_create(r.config);
+    restored_coordinator(&r, &manifest);
     rig_register(&r, 0);
     rig_failed(rig_set(&r, 1, "update.weight_decay", "0.25"), SG_NOT_READY, "begins another generation");
     rig_record(&r, SG_OK, "");

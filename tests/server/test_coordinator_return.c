@@ -10,14 +10,12 @@ static void start_again(rig *r, sg_checkpoint_manifest *manifest)
                                            "workers=1", NULL};
     static uint64_t first_steps[] = {0, 0};
     rig_init(r, settings);
-    sg_coordinator_destroy(r->coordinator);
     *manifest = restored_manifest(r);
     manifest->set.iteration = 0;
     manifest->steps = first_steps;
     manifest->members = (sg_workers){0};
-    r->newest = manifest;
     r->tick_ms = r->now_ms += 100000; /* long after whatever the clock began with */
-    r->coordinator = sg_coordinator_create(r->config);
+    restored_coordinator(r, manifest);
     rig_failed(rig_register(r, 0), SG_NOT_READY, "begins its generation");
 }
 

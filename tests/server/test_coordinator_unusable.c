@@ -61,10 +61,8 @@ Test(coordinator_unusable, a_job_of_fewer_workers_waits_for_no_others_after_it_t
     rig r;
     rig_init(&r, (const char *const[]){restored_two_ps[0], restored_two_ps[1], "workers=1", "max_workers=2",
                                        "on_worker_loss=wait", NULL});
-    sg_coordinator_destroy(r.coordinator);
     sg_checkpoint_manifest manifest = restored_manifest(&r), older = manifest;
-    r.newest = &manifest;
-    r.coordinator = sg_coordinator_create(r.config);
+    restored_coordinator(&r, &manifest);
     r.acknowledge = false;
     rig_register_all(&r);
     rig_register_all(&r);
@@ -167,14 +165,12 @@ static void start_on(rig *r, const char *const settings[], sg_checkpoint_manifes
                      sg_checkpoint_variable *list, uint32_t n)
 {
     rig_init(r, settings);
-    sg_coordinator_destroy(r->coordinator);
     *manifest = restored_manifest(r);
     manifest->slice_bytes = 1048576;
     manifest->variables = list;
     manifest->n_variables = n;
     manifest->n_groups = 1;
-    r->newest = manifest;
-    r->coordinator = sg_coordinator_create(r->config);
+    restored_coordinator(r, manifest);
     rig_failed(rig_register(r, 0), SG_NOT_READY, "begins its generation");
 }
 

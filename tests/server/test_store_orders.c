@@ -165,6 +165,16 @@ static void count_lines(void *user, sg_log_level level, const char *event, const
         ++*(int *)user;
 }
 
+/* Of a sync job that counts what it says of worker 1. */
+static void start_counting(fixture *f, sg_log *log, int *n_lines, uint32_t n_workers)
+{
+    *log = (sg_log){.fn = count_lines, .user = n_lines, .min_level = SG_LOG_INFO};
+    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
+    options.log = log;
+    fixture_init(f, &options);
+    fixture_start(f, weight_small, 1, n_workers, 0.0f);
+}
+
 /* Ticks for so many seconds. */
 static void pass(fixture *f, int seconds)
 {
@@ -177,12 +187,9 @@ static void pass(fixture *f, int seconds)
 Test(store_orders, who_is_waited_for_long_is_logged_at_growing_intervals)
 {
     fixture f;
+    sg_log log;
     int n_lines = 0;
-    sg_log log = {.fn = count_lines, .user = &n_lines, .min_level = SG_LOG_INFO};
-    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
-    options.log = &log;
-    fixture_init(&f, &options);
-    fixture_start(&f, weight_small, 1, 2, 0.0f);
+    start_counting(&f, &log, &n_lines, 2);
     fixture_push_ok(&f, 0, 0, 0x3, weight_ones, 4);
     pass(&f, 45);
     cr_assert_eq(n_lines, 3, "after 10, 20 and 40 s; got %d lines", n_lines);
@@ -193,12 +200,9 @@ Test(store_orders, who_is_waited_for_long_is_logged_at_growing_intervals)
 Test(store_orders, nobody_is_waited_for_in_a_step_that_others_are_excused_from_and_nobody_pushed_to)
 {
     fixture f;
+    sg_log log;
     int n_lines = 0;
-    sg_log log = {.fn = count_lines, .user = &n_lines, .min_level = SG_LOG_INFO};
-    sg_store_options options = fixture_options(SG_MODE_SYNC, SG_RULE_SGD);
-    options.log = &log;
-    fixture_init(&f, &options);
-    fixture_start(&f, weight_small, 1, 3, 0.0f);
+    start_counting(&f, &log, &n_lines, 3);
     const uint64_t step = 0;
     fixture_excuse(&f, 0, FIXTURE_INCARNATION(1), &step, 1, 0x7);
     pass(&f, 25);
